@@ -76,7 +76,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Segment:
-    """Offsets [first, next) of one partition, generation, and topic, committed without gaps."""
+    """Offsets [first, next) of a partition that one topic ID and generation cover without gaps."""
 
     partition: TopicPartition
     topic_id: str
@@ -100,7 +100,7 @@ class Segment:
 
 @dataclass(slots=True)
 class GroupAudit:
-    """Findings about the commits of one connector."""
+    """Findings about one connector's commits."""
 
     group: str
     commits: int = 0
@@ -129,7 +129,7 @@ class GroupAudit:
 
 @dataclass(slots=True)
 class AuditReport:
-    """Audit of one table."""
+    """Result of the audit of one table."""
 
     table: str
     ref: str
@@ -255,7 +255,7 @@ def _foreign(snapshot: HistoricSnapshot) -> Finding:
 
 
 class _GroupWalk:
-    """Checks the ledgers of one group, oldest first."""
+    """Checks one group's ledgers, oldest first."""
 
     def __init__(self, history: TableHistory, group: str, *, loads: bool) -> None:
         """Create a walk.
@@ -263,8 +263,8 @@ class _GroupWalk:
         Args:
             history: The snapshots and properties of the table.
             group: The connect group.
-            loads: True if the group loaded a rebuild, which removes the group's property at the
-                end.
+            loads: True if the group loaded the rows of a rebuild, which removes the group's
+                property at the end.
         """
         self._history = history
         self._loads = loads
@@ -297,7 +297,7 @@ class _GroupWalk:
 
     @property
     def _is_rebuilt(self) -> bool:
-        """Return True if the snapshot ends a rebuild, which has a different history."""
+        """Return True if the snapshot ends a rebuild, whose rows were loaded on another branch."""
         return self._at is not None and REBUILD_KEY in self._at.summary
 
     # --- reading
@@ -457,7 +457,7 @@ class _GroupWalk:
     def _check_beginning(
         self, partition: TopicPartition, topic_id: str, entry: LedgerEntry
     ) -> None:
-        """Check that the oldest entry begins where the table was opened, if no commits expired."""
+        """Check that the oldest entry begins where the table was opened, unless commits expired."""
         opened = self._opened(partition, topic_id)
         if opened is None or opened.generation != entry.generation or opened.next == entry.base:
             return

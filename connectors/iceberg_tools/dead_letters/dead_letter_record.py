@@ -13,7 +13,7 @@ from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import RawHeaders
 
-RecordId = tuple[str, int, int]  # topic, partition, and offset where the record was first read
+RecordId = tuple[str, int, int]  # topic, partition, and offset of the source record
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def bytes_from_json(data: Mapping[str, str] | None) -> bytes | None:
 
 
 class DeadLetterState(Enum):
-    """State of a dead-letter record, with the values of `dlq list` and `dlq delete --state`."""
+    """State of a dead-letter record, as used by `dlq list` and `dlq delete --state`."""
 
     NEW = "new"  # never replayed
     FAILED_AGAIN = "failed-again"  # failed again in a replay and has not been replayed since
@@ -182,9 +182,9 @@ def states(
 
 
 def latest(dead_letters: Iterable[DeadLetterRecord]) -> list[DeadLetterRecord]:
-    """Return the last dead-letter record of each source record, in offset order.
+    """Return the last dead-letter record for each source record, in offset order.
 
-    Earlier dead-letter records of the same source record have been replayed.
+    Earlier dead-letter records for the same source record have been replayed.
     """
     newest: dict[RecordId, DeadLetterRecord] = {}
     for dead_letter in dead_letters:

@@ -1,4 +1,4 @@
-"""`DeadLetterTable`: reads and deletes the dead-letter records of a connector."""
+"""`DeadLetterTable`: reads and deletes a connector's dead-letter records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DeadLetterTable:
     services: SharedServices
 
     def heads(self, limit: int | None = None) -> list[DeadLetterRecord]:
-        """Return the records without keys, values, and headers, or none if there is no table.
+        """Return the records without keys, values, and headers. The list is empty without a table.
 
         Args:
             limit: Maximum number of records.
@@ -93,7 +93,7 @@ class DeadLetterTable:
         try:
             files = ArrowScan(scan.table_metadata, scan.io, scan.projection(), rows)
             for file in scan.filter(rows).plan_files():
-                # given all files, ArrowScan would read ahead as fast as possible
+                # if it were passed all files at once, ArrowScan would read ahead without limit
                 for batch in files.to_record_batches([file]):
                     for start in range(0, batch.num_rows, ROWS):
                         yield from map(DeadLetterRecord.of, batch.slice(start, ROWS).to_pylist())

@@ -59,7 +59,7 @@ class ReplayLog:
 
     def open(self) -> Self:
         """Create the topic if it does not exist, and fence other writers (step 1)."""
-        # the variable is necessary because the futures fail when the client is deleted
+        # the variable is necessary because the futures fail once the client is garbage-collected
         admin = AdminClient(self._settings)
         topic = NewTopic(self._topic, 1, config=UNLIMITED_RETENTION)
         future = admin.create_topics([topic], request_timeout=TIMEOUT_SECONDS)[self._topic]
@@ -120,7 +120,7 @@ class ReplayLog:
             for message in (first, *consumer.consume(1000, 0.0)):
                 error = message.error()
                 if error is None:
-                    # a list of pairs
+                    # a list of name-value pairs
                     headers: Any = message.headers() or ()
                     replay = Replay.of(headers)
                     if replay is not None:
@@ -132,7 +132,7 @@ class ReplayLog:
         return replays
 
     def write(self, dead_letters: Iterable[DeadLetterRecord]) -> int:
-        """Replay the records that have not been replayed yet, all or none (steps 2 to 4).
+        """Replay all or none of the records that have not been replayed yet (steps 2 to 4).
 
         Return the number of records written.
         """

@@ -1,4 +1,4 @@
-"""Check whether dead-letter records may be replayed in the write mode of a connector."""
+"""Check whether dead-letter records may be replayed in a connector's write mode."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Rebuild of a merged table from its changelog, in the Spark driver.
+"""Rebuilds a table in MERGE mode from its changelog, in the Spark driver.
 
-The state of a snapshot is computed from the changes before the snapshot's positions, written to a
+The rows of a snapshot are computed from the changes before the snapshot's positions, written to a
 branch of the table, and compared with the snapshot. `publish` then moves the table's ref to the
 branch in one atomic change, unless there was another commit. The ledger of the replaced snapshot
 remains valid. A crash before this change leaves the branch, which the next run replaces. If the
-table does not exist, it is created with the state at the end of the changelog.
+table does not exist, it is created with the rows at the end of the changelog.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _UNKNOWN: Final = "__connect_py_unknown_"  # prefix of column names
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """State to rebuild, and the changelog that contains it."""
+    """Table state to rebuild, and the changelog to rebuild it from."""
 
     changelog: str
     changelog_ref: str
     property_key: str  # key of the connector's ledger
     keys: tuple[str, ...]
     ref: str = "main"  # ref of the table
-    # snapshot of the table, or None to create a table that does not exist
+    # snapshot whose rows are rebuilt, or None to create a table that does not exist
     snapshot: int | None = None
     truncates: bool = False  # whether a truncate event empties the table
     limit: int = 20  # maximum number of differing rows in the result
@@ -59,11 +59,11 @@ class RebuildResult:
     snapshot: int  # head of the branch, or of the new table
     rows: int
     difference: TableDiff | None  # None if there was no table to compare with
-    # number of values by column that the changelog lacks; they are taken from the table or null
+    # number of values that the changelog lacks, by column; they are copied from the table or null
     unknown_values: Mapping[str, int]
-    # number of keys with changes in several partitions, ordered by the timestamps of the source
+    # number of keys with changes in several partitions; the source timestamps order these changes
     several_partitions: int
-    begins_late: tuple[str, ...]  # partitions whose first changes are missing in the changelog
+    begins_late: tuple[str, ...]  # partitions whose first changes the changelog lacks
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -79,10 +79,10 @@ class RebuildResult:
 
 @dataclass(frozen=True, slots=True)
 class _ChangeLog:
-    """The changes that determine a state."""
+    """The changes that determine the rows of a table."""
 
     changes: str  # SQL relation of the changes
-    columns: tuple[str, ...]  # except the columns that describe the change
+    columns: tuple[str, ...]  # all columns except the columns that describe the change
     partitions: int  # number of Kafka partitions
     marks: bool  # whether a column lists the values that the source did not send
     times: bool  # whether columns contain the time of each change in the source
@@ -90,11 +90,11 @@ class _ChangeLog:
 
 
 def rebuild(session: LakeSession, name: str, request: RebuildRequest) -> RebuildResult:
-    """Write the state of a snapshot to the branch and compare it, or create the table.
+    """Rebuild a snapshot on the branch and compare the two, or create the table.
 
     Raises:
         TableUnsuitableError: The changelog is not from this connector, ends before the snapshot, or
-            does not determine the state of the table.
+            does not determine the rows of the table.
     """
     changelog = _read_changelog(session, name, request)
     statement = _statement(
@@ -138,7 +138,7 @@ def rebuild(session: LakeSession, name: str, request: RebuildRequest) -> Rebuild
 
 
 def publish(session: LakeSession, name: str, request: RebuildRequest, head: int) -> None:
-    """Move the table's ref from the snapshot to the rebuilt state and remove the branch.
+    """Move the table's ref from the snapshot to the rebuilt rows and remove the branch.
 
     Raises:
         TableUnsuitableError: There was another commit to the table.
@@ -164,7 +164,7 @@ def remove_branch(session: LakeSession, name: str) -> None:
 
 
 def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) -> _ChangeLog:
-    """Return the changes that determine the state."""
+    """Return the changes that determine the rebuilt rows."""
     metadata = session.table(request.changelog).metadata()
     head = metadata.head(request.changelog_ref)
     lookup = look_up(metadata.view(request.changelog_ref, request.property_key))
@@ -216,7 +216,7 @@ def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) ->
 def _ends(
     session: LakeSession, changelog: str, snapshot: int, ends: Mapping[TopicPartition, int]
 ) -> str:
-    """Return an SQL relation of the changes, each with the end offset of its partition."""
+    """Return a SQL relation of the changes, each with the end offset of its partition."""
     values = ", ".join(
         f"({literal(tp.topic)}, {tp.partition}, {end}L)" for tp, end in sorted(ends.items())
     )
@@ -230,10 +230,10 @@ def _ends(
 def _refuse_other_topics(
     session: LakeSession, changelog: str, snapshot: int, reached: Mapping[TopicPartition, int]
 ) -> None:
-    """Reject a changelog with changes from a deleted topic, which offsets do not order.
+    """Reject a changelog with changes from a deleted topic, because their order is unknown.
 
     Raises:
-        TableUnsuitableError: The changelog contains changes after its own positions.
+        TableUnsuitableError: The changelog contains changes beyond the positions in its ledger.
     """
     at = _ends(session, changelog, snapshot, reached)
     rows = session.spark.sql(
@@ -279,7 +279,8 @@ def _last_truncate(
     """Return the offset of the last truncate event, or None.
 
     Raises:
-        TableUnsuitableError: With several partitions, the changes before a truncate are unknown.
+        TableUnsuitableError: There are truncate events, and several partitions contain changes. The
+            changes before a truncate are therefore unknown.
     """
     if not request.truncates:
         return None
@@ -308,11 +309,11 @@ def _incomplete_columns(session: LakeSession, changelog: _ChangeLog) -> list[str
 def _statement(
     changelog: _ChangeLog, keys: Sequence[str], incomplete: Sequence[str], last_truncate: int | None
 ) -> str:
-    """Return the SQL for the last change of each key. The row exists if its image is `after`.
+    """Return SQL for the last change of each key. The row exists if its image is `after`.
 
-    Changes are ordered by offset. If a key has changes in several partitions, they are ordered by
-    the time in the source first. A missing value is taken from the last change that contains it
-    after the last delete.
+    Changes are ordered by offset. If a key has changes in several partitions, they are first
+    ordered by their time in the source. A missing value is taken from the last change that contains
+    it after the last delete.
     """
     by_key = f"PARTITION BY {', '.join(map(quoted, keys))}"
     several = f"min(__connect_py_place) OVER ({by_key}) <> max(__connect_py_place) OVER ({by_key})"

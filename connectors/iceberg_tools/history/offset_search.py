@@ -1,4 +1,4 @@
-"""Search of the ledgers for the snapshot that contains an offset of a topic. Does no I/O."""
+"""Searches the ledgers for the snapshot that contains a topic's offset. Does no I/O."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OffsetSearchResult:
     snapshot: int  # oldest snapshot of the ref that contains the offset
     # commit that added the offset, or None if its snapshot was expired
     range: CommittedRange | None
-    # other commits of the offset, after offsets were moved back or the topic was re-created
+    # other commits that cover the offset, after offsets were moved back or the topic was re-created
     again: Sequence[CommittedRange] = ()
 
     @property
@@ -116,7 +116,7 @@ def find_offset(
 def _ranges(
     metadata: TableMetadata, partition: TopicPartition, ref: str, group: str | None
 ) -> Iterator[tuple[int, CommittedRange]]:
-    """Yield the nonempty ranges, each with its position in the history."""
+    """Yield the committed ranges, each with its snapshot's position in the history."""
     for age, snapshot in enumerate(metadata.ancestors(metadata.head(ref))):
         for name, ledger in ledgers(metadata, snapshot):
             entry = ledger.entry(partition)

@@ -65,14 +65,14 @@ class ScanRequest:
 
 
 def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanReport:
-    """Apply the condition to every data file of a snapshot.
+    """Apply the condition to every data file in a snapshot.
 
-    A client of a worker can send the condition. Therefore, it must not call Java or contain a
-    query, which could read other tables or files.
+    The condition may come from a REST client. Therefore, it must not call Java or contain a query,
+    because these could read other tables or files.
 
     Raises:
-        TableUnsuitableError: The condition is not valid SQL or does not use only columns of the
-            table.
+        TableUnsuitableError: The condition is not valid SQL or refers to anything other than
+            columns of the table.
     """
     table = session.table(name)
     java = table.java
@@ -130,7 +130,7 @@ def _by_partition(java: JavaClasses, spec: Any, condition: Any) -> Any:
 
 
 class _RowGroups:
-    """Counts row groups in the files that remain after partitions and bounds."""
+    """Counts row groups in the files that remain after pruning by partitions and bounds."""
 
     def __init__(self, java: JavaClasses, schema: Any, condition: Any) -> None:
         self._java = java

@@ -84,7 +84,7 @@ def entries(
 ) -> list[SnapshotEntry]:
     """Return the snapshots of a ref, newest first.
 
-    If `everything` is True, snapshots that are not ancestors of its head are included.
+    If `everything` is True, snapshots that are not ancestors of the ref's head are included.
     """
     line = {snapshot["snapshot-id"] for snapshot in metadata.ancestors(metadata.head(ref))}
     chosen = [each for number, each in metadata.snapshots.items() if everything or number in line]

@@ -45,9 +45,9 @@ def in_later_schema(
     spark_types: Mapping[str, DataType],
     row: str = "",
 ) -> dict[str, str]:
-    """Return expressions that convert a row to the columns of a later schema, by name.
+    """Return expressions that convert a row to the columns of a later schema, by column name.
 
-    A column that the snapshot lacks has its initial default or null, which readers also return.
+    A column that the snapshot lacks gets its initial default or null, as it does in every reader.
     """
     old = {each["id"]: each for each in fields}
     expressions = {}

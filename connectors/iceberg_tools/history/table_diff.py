@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class RowChange(Enum):
-    """Kind of difference in the row with a key, or in whole rows if there is no key."""
+    """Kind of difference between the rows with a key, or between whole rows without a key."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
     DELETED = "deleted"
-    # one state has several rows with this key, so they have no counterpart in the other state
+    # a snapshot has several rows with this key, so they cannot be matched with the other snapshot
     SEVERAL_ROWS = "several rows"
 
 
@@ -131,7 +131,7 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
 
 
 def later_schema(metadata: TableMetadata, before: int, after: int) -> Mapping[str, Any]:
-    """Return the later schema of two snapshots, whose types can represent the values of both."""
+    """Return the later of two snapshots' schemas. Its types can represent the values of both."""
     return max(
         (metadata.schema_of(number) for number in (before, after)),
         key=lambda each: int(each["schema-id"]),
@@ -168,7 +168,7 @@ def _first(changes: DataFrame, request: DiffRequest) -> list[dict[str, Any]]:
 def _statement(
     source: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]
 ) -> str:
-    """Return the SQL query for the changes, which users can run unchanged.
+    """Return the SQL query that finds the differences. Users can run it unchanged.
 
     Args:
         source: The table in SQL.
@@ -225,7 +225,7 @@ def _state(columns: str, source: str, snapshot: int) -> str:
 def _struct(
     names: Iterable[str], columns: Mapping[str, str], kinds: Mapping[str, Any] | None = None
 ) -> str:
-    """Return a struct of columns. It is comparable if `kinds` contains their types."""
+    """Return a SQL struct of columns. It is comparable if `kinds` contains their types."""
     members = (
         (name, columns[name] if kinds is None else comparable(columns[name], kinds[name]))
         for name in names

@@ -34,7 +34,7 @@ def find_point(metadata: TableMetadata, point: str, ref: str = MAIN) -> int:
         return int(point)
     if point in metadata.refs:
         return metadata.refs[point]
-    if point.isdecimal() and len(point) != len("20260102"):  # otherwise, a date without dashes
+    if point.isdecimal() and len(point) != len("20260102"):  # eight digits are a date
         return resolve_snapshot(metadata, int(point))
     try:
         moment = parse_time(point)
@@ -77,7 +77,7 @@ def resolve_ref(metadata: TableMetadata, name: str) -> int:
 
 
 def parse_time(value: str) -> int:
-    """Parse a time in ISO 8601, by default in UTC, and return it in milliseconds.
+    """Parse a time in ISO 8601, by default in UTC, and return it in milliseconds since the epoch.
 
     Raises:
         ValueError: `value` is not a valid time.
@@ -95,7 +95,7 @@ def parse_time(value: str) -> int:
 
 
 def snapshot_at_time(metadata: TableMetadata, moment_ms: int, ref: str = MAIN) -> int:
-    """Return the snapshot to which a ref referred at a time.
+    """Return the snapshot to which a ref pointed at a given time.
 
     For main, the result is based on the table's snapshot log, which includes rollbacks. For other
     refs, it is based on the timestamps of the head's ancestors.

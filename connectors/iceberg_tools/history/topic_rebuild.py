@@ -1,22 +1,23 @@
-"""Rebuild of a table from its topics while its connector is running: steps in the Spark driver.
+"""Rebuilds a table from its topics while its connector is running: steps in the Spark driver.
 
 1. `begin` creates the branch `connect-py-rebuilt` at the head of the table and adds a snapshot that
    contains no rows. A crash leaves the branch, and the next run continues with it.
 2. A connector with a separate group loads the topics into the branch, up to the positions in the
-   table's ledger. A crash leaves commits of that group on the branch, and the next run continues
+   table's ledger. A crash leaves commits by that group on the branch, and the next run continues
    after them.
 3. `publish` adds a snapshot with the table's positions and no new rows to the branch, and moves the
    table's ref to it. Both changes are one compare-and-swap against metadata whose ledger has
    exactly these positions. A crash before the swap leaves the state of step 2. After the swap,
    readers see the rebuilt rows, and the branch is removed.
 
-The table's connector detects at its next commit that the version of the table is different
-(rule 16). Its coordinator ends, and the next coordinator resumes at the same positions. No row is
-committed twice or skipped, and staged rows are staged again.
+The table's connector detects at its next commit that the version of the table is different (rule 16
+of the commit protocol). Its coordinator ends, and the next coordinator resumes at the same
+positions. No row is committed twice or skipped, and staged rows are staged again.
 
 If commits to the table are continuous, the rebuilt rows may be published at positions that precede
-the table's ledger. This is a rollback to the rebuilt rows. The table property still refers to the
-last commit before the swap, and the connector reads the later offsets again (rule 8).
+the positions in the table's ledger. This is a rollback to the rebuilt rows. The table property
+still refers to the last commit before the swap, and the connector reads the later offsets again
+(rule 8).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, 
     rebuilds.
 
     Raises:
-        TableUnsuitableError: The table has no positions of this connector or has unpublished
+        TableUnsuitableError: The table has no ledger from this connector or has unpublished
             commits.
     """
     for attempt in range(1, _ATTEMPTS + 1):
@@ -115,7 +116,7 @@ def positions(session: LakeSession, name: str, rebuild: TopicRebuild) -> LedgerP
     """Return the table's positions.
 
     Raises:
-        TableUnsuitableError: The table has no positions of this connector.
+        TableUnsuitableError: The table has no ledger from this connector.
     """
     return _positions(name, session.table(name).metadata(), rebuild)
 

@@ -16,7 +16,7 @@ EARLIEST: Final = "earliest"
 def offsets_at(
     cluster: SinkCluster, bound_spec: str, partitions: Iterable[TopicPartition], option: str
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition for a bound, within the log's range.
+    """Return the offset that a bound denotes in each partition, limited to the log's range.
 
     Args:
         cluster: The cluster that contains the partitions.

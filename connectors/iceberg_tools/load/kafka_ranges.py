@@ -47,10 +47,10 @@ _SET_BY_SPARK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class KafkaRanges:
-    """Ranges to read, with the settings of the consumer."""
+    """Ranges to read, with the consumer settings."""
 
     properties: Mapping[str, str]  # settings of the Java consumer
-    # the first offset and the end offset (exclusive)
+    # first offset and exclusive end offset of each range
     ranges: Mapping[TopicPartition, tuple[int, int]]
     batch_rows: int  # maximum number of messages in a batch for an executor
 
@@ -87,7 +87,7 @@ def read_ranges(
     Spark creates one partition, with messages in offset order, for each range that is not empty.
 
     Args:
-        session: The session of the Spark driver.
+        session: The Spark driver's session.
         requests: Ranges to read in parallel. A request has at most one range per Kafka partition.
         work: Function to apply to the messages of one range. It must be picklable.
         result_type: Spark type of the results, which have one binary column.

@@ -1,9 +1,10 @@
 """`Load`: runs a coordinator and a sink task whose ranges Spark executors read and stage.
 
 The connector must be STOPPED. A load is equivalent to a start with one task, so all rules of the
-protocol apply: `TaskState` and `CoordinatorState` make the decisions, and the ledgers of the tables
-determine the positions. A step reads one range of each partition on the executors, which stage the
-rows as tasks do. All ranges of a step are part of one report and one commit to each table.
+commit protocol apply: `TaskState` and `CoordinatorState` make the decisions, and the ledgers of the
+tables determine the positions. A step reads one range of each partition on the executors, which
+stage the rows as tasks do. All ranges of a step are part of one report and one commit to each
+table.
 
 A crash leaves behind staged files without a report (rule 18) or commits that are ahead of the
 group's offsets. The next load or the connector resumes from the ledgers. If a worker starts the
@@ -75,7 +76,7 @@ Further = Callable[[LakeClient], Mapping[TopicPartition, int] | None]
 class LoadProgress:
     """Progress of a load, for display."""
 
-    # offsets at which the load starts, after the coordinator has responded
+    # offsets at which the load starts; empty until the coordinator has responded
     begins: dict[TopicPartition, int] = field(default_factory=dict)
     staged: dict[TopicPartition, int] = field(default_factory=dict)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
@@ -106,8 +107,9 @@ class Load:
             host: Provides the services of a worker.
             ends: For each partition that the connector consumes, the offset after the last message
                 to load.
-            step_rows: Messages per step, over all partitions.
-            begins: Offsets at which the load must start, or None for the connector's position.
+            step_rows: Number of messages per step, across all partitions.
+            begins: Offsets at which the load must start, or None to start at the connector's
+                positions.
             split: Number of ranges of a partition that are read in parallel. Each range is a
                 separate step.
         """
@@ -135,7 +137,7 @@ class Load:
         self._context = context = LoadContext(host, self._props, frozenset(ends))
         self._name = f"{config.connector}-load"  # name of the task
         self._stage = RangeStage(config, self._name, context.partition_count)
-        # tables to which the router has sent rows of each partition so far, by topic
+        # tables to which the router has sent rows from each partition so far, by topic
         self._tables_by_topic: dict[TopicPartition, Mapping[str, Sequence[str]]] = {}
         self._read = self._read_bytes = 0  # number of messages read, and their size in bytes
         # time since which the storage credentials of a table have been expiring
@@ -266,7 +268,7 @@ class Load:
         report(progress)
 
     def _commit_offsets(self) -> None:
-        """Commit the tables' positions to the group.
+        """Commit the tables' positions to the consumer group.
 
         Raises:
             ConnectError: The group has members because the connector was started, or its offsets
@@ -318,7 +320,7 @@ class Load:
         Raises:
             ConnectError: A range failed permanently.
         """
-        # until the stage is empty, files of the previous step have not been reported
+        # until the stage is empty, files from the previous step have not been reported
         if not self._stage.empty or self._awaits_credentials():
             return False
         if self._process_staged():
@@ -432,7 +434,7 @@ class Load:
         )
 
     def _process_staged(self) -> bool:
-        """Process the next staged range of each partition. Return True if there was any.
+        """Process the next staged range of each partition. Return True if there was one.
 
         Raises:
             ConnectError: A range failed permanently.
@@ -457,7 +459,7 @@ class Load:
     def _batch_rows(self) -> int:
         """Return the maximum number of messages per batch.
 
-        The maximum is low until the average size of messages is known.
+        The maximum is low until the average message size is known.
         """
         if not self._read:
             return _FIRST_BATCH_ROWS
@@ -508,7 +510,7 @@ class Load:
             parts.actions.hold(tp, Hold(question.table, question.need, question.schema))
 
     def _describe(self, table: str) -> None:
-        """Update the stage's description of a table, for new key changes and credentials."""
+        """Update the stage's table description, which contains open key changes and credentials."""
         answer, epoch = self._parts.state.answer(table), self._parts.state.epoch
         if answer is not None and epoch is not None:
             self._stage.description(table, answer, epoch)

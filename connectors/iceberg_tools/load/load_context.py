@@ -82,7 +82,7 @@ class LoadContext:
         self._bound_seconds = None if milliseconds is None else milliseconds / 1000
 
     def passed_over(self, seconds: float) -> None:
-        """Exclude a period from all waits because no wait could end in it."""
+        """Exclude a period from all waits because no wait could have ended during it."""
         self.waiting = {
             subject: (reason, since + seconds)
             for subject, (reason, since) in list(self.waiting.items())

@@ -19,7 +19,7 @@ class RangeContext:
     Not thread-safe.
     """
 
-    start_number = 0  # unused because `TaskState` contains the number of the load
+    start_number = 0  # unused because `TaskState` already contains the load's start number
     cluster_id = ""
     group_id = ""
 

@@ -21,12 +21,12 @@ class StagedRange:
     end: int
     # None if all offsets are transaction markers or were removed by compaction
     result: RangeResult | None
-    basis: RangeBasis  # state with which it was staged
+    basis: RangeBasis  # state when the range was staged
 
 
 @dataclass(frozen=True, slots=True)
 class RangeBasis:
-    """State on which the files of a range depend."""
+    """Table descriptions, positions, and routes on which the files of a range depend."""
 
     # the coordinator's response and the offset below which rows are dropped, by table
     tables: Mapping[str, tuple[str | None, int | None]]

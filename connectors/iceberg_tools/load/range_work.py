@@ -2,7 +2,7 @@
 
 The object and its results are pickled. If Spark retries a range, the failed attempt may leave
 behind staged files that are not part of a report. They have unique names and are removed like the
-files of a crashed task (rule 18 of the protocol).
+files of a crashed task (rule 18 of the commit protocol).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RangeStart:
     topic_id: str
     # table and offset of each insert that no longer waits for its delete
     alone: Sequence[tuple[str, int]] = ()
-    # tables to which the router sent rows of earlier ranges, by topic
+    # tables to which the router sent rows from earlier ranges, by topic
     topic_tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # whether earlier ranges are read at the same time, so `topic_tables` lacks their tables
     is_ahead: bool = False
@@ -63,12 +63,12 @@ class RangeResult:
     records: int = 0
     message_bytes: int = 0  # size of all messages that were read
     messages: int = 0  # number of messages that were read
-    handled: Range | None = None  # with the staged files; None if `error` is set
+    handled: Range | None = None  # includes the staged files; None if `error` is set
     questions: Sequence[OpenTable] = ()  # table requests to send
     waits: bool = False  # whether the partition must wait for the response to the last request
-    unread: UnreadPair | None = None  # insert that waits for its delete
+    unread: UnreadPair | None = None  # insert of a key change that waits for its delete
     unrouted: Mapping[str, float] | None = None  # rows without a table, by topic
-    # tables to which the router sent rows of this and earlier ranges, by topic
+    # tables to which the router sent rows from this and earlier ranges, by topic
     topic_tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
     routed_by_history: bool = False  # whether tombstones were routed with `topic_tables`
     error: str = ""  # reason why the load must not continue, or empty
@@ -223,9 +223,9 @@ class _RangeTask(SinkTask):
                 parts.staging.stage_alone(table, self._partition, offset)
 
     def _process(self, messages: MessageRun) -> int:
-        """Process one poll, and return the number of its records.
+        """Process the records of one poll and return their number.
 
-        Return 0 if the partition has to stop during the poll, which discards the records.
+        Return 0 if the partition has to stop during the poll. The records are then discarded.
         """
         if self._stops:
             return 0

@@ -31,7 +31,7 @@ Span = tuple[datetime, datetime]  # start (inclusive) and end (exclusive)
 
 @dataclass(frozen=True, slots=True)
 class ColdPartition:
-    """Partition of a past time span, with files that have not been moved."""
+    """Partition for a past time span, with files that have not been moved."""
 
     column: str  # quoted name of the time column
     kind: str  # Iceberg type of the time column
@@ -131,7 +131,10 @@ def move_partitions(
 def _time_field(
     metadata: TableMetadata,
 ) -> tuple[str, Mapping[str, Any], Callable[[Any], Span]] | None:
-    """Return the name of the time partition field, its column, and the span of a value."""
+    """Return the name of the time partition field, its column, and a function for time spans.
+
+    The function returns the time span of a partition value.
+    """
     columns = {each["id"]: each for each in metadata.schema["fields"]}
     for field in metadata.spec["fields"]:
         column = columns.get(field["source-id"])

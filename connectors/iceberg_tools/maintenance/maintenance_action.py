@@ -1,9 +1,9 @@
-"""Maintenance actions in the Spark driver: Iceberg procedures, called with SQL, and tiering.
+"""Maintenance actions in the Spark driver: Iceberg procedures (called through SQL) and tiering.
 
 A crash during a compaction leaves data files that no snapshot references. Completed commits of the
 compaction (`partial-progress`) remain. A crash during an expiration leaves the files of expired
-snapshots. In both cases, the files are orphans and are removed later. The next run determines the
-due actions from the table again.
+snapshots. In both cases, the files are orphans and are removed later. The next run reexamines the
+table to determine which actions are due.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class MaintenanceRequest:
     action: MaintenanceAction
     policy: MaintenancePolicy
     ref: str = MAIN
-    group_bytes: int = 1 << 30  # maximum size of files that are rewritten and committed together
+    # maximum total size of the files that are rewritten and committed together
+    group_bytes: int = 1 << 30
     by: str = "connect-py maintain"
 
 
@@ -116,7 +117,7 @@ def statement(
     request: MaintenanceRequest,
     location: str | None = None,
 ) -> str:
-    """Return the SQL statement that calls the procedure of an action.
+    """Return the SQL statement that calls the procedure for an action.
 
     `location` is the folder to search for orphan files, or None for the location of the table.
     """
@@ -201,7 +202,10 @@ def _perform(
 def _search(
     session: LakeSession, table: JavaTable, request: MaintenanceRequest, state: TableState
 ) -> tuple[list[str], str]:
-    """Return the orphan files, and either why they must not be removed or an empty string."""
+    """Return the orphan files and the reason why they must not be removed.
+
+    The reason is empty if they may be removed.
+    """
     metadata, policy = table.metadata(), request.policy
     cold_locations = (
         [cold_location(metadata, policy, table.name)]

@@ -1,4 +1,4 @@
-"""Determines the due maintenance actions of a table from its state and policy. Does no I/O."""
+"""Determines which actions are due from a table's state and policy. Does no I/O."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`MaintenanceThread`: maintains the tables of a coordinator between cycles, in a separate driver.
+"""`MaintenanceThread`: maintains a coordinator's tables between cycles, in a separate driver.
 
-A table that was opened or committed to is inspected once per interval. Its metadata shows whether
-actions may be due. If so, a round begins: a driver is started, files are counted, and the due
-actions are performed one at a time until none is due or the time budget is used up. The driver
+A table that was opened or committed to is inspected at most once per interval. Its metadata shows
+whether actions may be due. If so, a round begins: a driver is started, files are counted, and the
+due actions are performed one at a time until none is due or the time budget is used up. The driver
 remains available for another round for some time, because files would accumulate during its start
 if commits are frequent.
 
@@ -48,10 +48,10 @@ YIELD_SECONDS = 5.0  # time that a commit waits for an action on its table
 LONGEST_YIELD_SECONDS = 60.0  # maximum after several consecutive interruptions
 _IDLE_SECONDS = 90.0  # idle time after which the driver ends
 _ANSWER_SECONDS = 15.0  # time that an interrupted action may take to end
-_DRIVER = "maintenance"  # driver that connectors share if their static settings are equal
+_DRIVER = "maintenance"  # name of the driver, which connectors with equal static settings share
 _RETRY_SECONDS = 600.0  # delay after a failed round
 _TIERING_SECONDS = 3600.0  # interval between checks for cold partitions
-# size of the files that a compaction rewrites and commits together
+# maximum total size of the files that a compaction rewrites and commits together
 _LARGEST_GROUP, _SMALLEST_GROUP = (1 << 30, 32 << 20)
 
 
@@ -62,7 +62,7 @@ class _Watched:
     policy: MaintenancePolicy
     ref: str
     changed: bool = True
-    not_before: float = 0.0  # monotonic time of the next inspection, at the earliest
+    not_before: float = 0.0  # earliest monotonic time of the next inspection
     counted: TableState | None = None
     counted_at: float = float("-inf")  # monotonic time of `counted`
     group_bytes: int = _LARGEST_GROUP
@@ -95,7 +95,7 @@ class MaintenanceThread(FullMaintenance):
         services: SharedServices,
         metrics: IcebergMetrics,
     ) -> None:
-        """Create the maintenance of a connector. `spark` configures the coordinator's sessions."""
+        """Create the maintenance for a connector. `spark` configures the coordinator's sessions."""
         self._config = config
         self._spark = spark
         self._services = services

@@ -1,4 +1,4 @@
-"""Move of data files to another location in one commit, with their deletes applied.
+"""Moves data files to another location in one commit, with their deletes applied.
 
 Iceberg's `rewrite_data_files` writes only to the location in the table's properties.
 """
@@ -24,7 +24,7 @@ class FileMove:
     """Files to move and their new location."""
 
     ref: str
-    condition: str  # SQL that selects all rows of partitions
+    condition: str  # SQL condition that selects all rows of one or more partitions
     location: str
     storage_class: str | None = None  # S3 storage class
 
@@ -34,7 +34,7 @@ def move_files(
 ) -> tuple[int, int]:
     """Rewrite the selected files and return the numbers of replaced and new files.
 
-    Files of an earlier partition spec are not moved.
+    Files that were written with an earlier partition spec are not moved.
 
     Raises:
         CatalogUnavailableError: Another writer changed the rows, or too many commits conflicted.

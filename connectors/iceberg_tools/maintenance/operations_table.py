@@ -23,7 +23,7 @@ def record_operation(
     """Append one row. The operations table is created if it is missing.
 
     Args:
-        session: The session of the Spark driver.
+        session: The Spark driver's session.
         operations_table: The name of the operations table.
         table: The name of the maintained table.
         started_at: The Unix time in seconds at which the action started.

@@ -1,4 +1,4 @@
-"""Evaluation of an orphan file search: excludes files of other tables and pending commits.
+"""Evaluates an orphan file search: excludes files of other tables and of pending commits.
 
 A new table may use the folder of a table that was renamed. Iceberg lists the whole folder and
 treats all files that the new table does not reference as orphans, including the data, manifests,
@@ -63,7 +63,7 @@ def orphans_of(metadata: TableMetadata, paths: Sequence[str]) -> list[str]:
 
 
 def why_not_removed(table: JavaTable, paths: Sequence[str]) -> str:
-    """Return why no file is removed, or an empty string if all files are from this table.
+    """Return why no file may be removed, or an empty string if all files are from this table.
 
     Args:
         table: The table.
@@ -145,7 +145,7 @@ def _is_required(path: str, waiting: Collection[str], epochs: Mapping[str, int])
 
 
 def _ledger_epoch(metadata: TableMetadata, connector: str) -> int:
-    """Return the epoch of a connector's last commit with the default group, or 0 if none."""
+    """Return the epoch of a connector's last commit with the default group, or 0 without one."""
     lookups = (look_up(metadata.view(MAIN, f"{prefix}connect-{connector}")) for prefix in _LEDGERS)
     return min(
         (each.highest_epoch.number for each in lookups if each.highest_epoch is not None), default=0

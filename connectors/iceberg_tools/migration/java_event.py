@@ -1,4 +1,4 @@
-"""Events of the Java sinks' control topic that determine the sink's position."""
+"""Events from the Java sinks' control topic that determine the sink's position."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JavaEvent:
 
     @property
     def read_to(self) -> dict[tuple[str, int], int]:
-        """Next offsets of the source partitions in a DATA_COMPLETE event that had rows."""
+        """Next offsets of the source partitions that had rows, from a DATA_COMPLETE event."""
         assigned = self.payload.get("assignments") or ()
         return {
             (one["topic"], one["partition"]): one["offset"]
@@ -45,7 +45,7 @@ class JavaEvent:
 
     @staticmethod
     def decode(partition: int, offset: int, value: bytes | None) -> JavaEvent | None:
-        """Return the event in a control message of either Java sink, or None if it has none.
+        """Return the event in a control message from either Java sink, or None if there is none.
 
         The message consists of magic bytes, the Avro schema as a string, and the Avro record.
         """

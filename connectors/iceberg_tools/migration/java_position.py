@@ -24,29 +24,30 @@ VALID_THROUGH_KEYS = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")
 
 @dataclass(frozen=True, slots=True)
 class TableTrace:
-    """State that the Java sink left in one table."""
+    """Information that the Java sink left in one table."""
 
     table: str
     exists: bool = True
-    # next offsets of the control topic by partition, or None if it never committed to this table
+    # next offsets of the control topic by partition, or None without a commit to this table
     control: Mapping[int, int] | None = None
     snapshot: int | None = None
     commit: str | None = None
-    by: str | None = None  # connector and task, if in the summary
+    by: str | None = None  # connector and task, if the summary contains them
     valid_through: str | None = None
     # False if older snapshots, which may contain a position, were expired
     complete: bool = True
-    has_ledger: bool = False  # this connector has already written to the table with this sink
+    # whether this connector has already written to the table using this sink
+    has_ledger: bool = False
 
     @staticmethod
     def of(history: TableHistory, key: str, ledger_group: str) -> TableTrace:
-        """Return the trace of the newest ancestor whose summary has the key.
+        """Return the trace from the newest ancestor whose summary has the key.
 
         Args:
             history: The snapshots of the table.
             key: `kafka.connect.offsets.<control topic>.<group>`.
-            ledger_group: The group of the connector under this sink. Ledgers of other connectors
-                are ignored.
+            ledger_group: The connector's group in this sink. Ledgers of other connectors are
+                ignored.
         """
         has_ledger_of_group = ledger_group in history.properties or any(
             ledger_group in s.groups for s in history.ancestors
@@ -81,7 +82,7 @@ class JavaPosition:
     # next offsets that neither lose nor duplicate rows; empty if this sink already has ledgers
     offsets: Mapping[TopicPartition, int]
     in_group: bool  # the connector's group already has these offsets
-    # number of events by table whose files were reported but never committed
+    # number of events whose files were reported but never committed, by table
     uncommitted: Mapping[str, int]
     problems: tuple[str, ...] = ()  # reasons why the user must check the position
 
@@ -96,7 +97,7 @@ def find_position(
 
     Args:
         traces: Traces of all tables of the connector, and of all tables in its events.
-        events: Events of the sink's group on its control topic, in order within each partition.
+        events: Events from the sink's group in its control topic, in order within each partition.
         source: Offsets of the group that contains the source positions: the control group for
             Tabular's sink, otherwise the connect group.
         connect: Offsets of the group `connect-<name>`, at which this sink starts.

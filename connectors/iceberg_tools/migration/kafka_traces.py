@@ -41,7 +41,7 @@ def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartitio
 
 
 def control_events(settings: Mapping[str, str], topic: str, group: str) -> list[JavaEvent]:
-    """Return all events of a group in the control topic.
+    """Return all events from a group in the control topic.
 
     Raises:
         ConnectError: The cluster does not respond.
