@@ -36,7 +36,7 @@ class Check:
     """A check with a time limit."""
 
     subject: str
-    # a `ConnectError` or an `OSError` counts as a failure
+    # performs the check; a `ConnectError` or an `OSError` counts as a failure
     ask: Callable[[], Sequence[Finding]]
     seconds: float = 15.0
     needs_java: bool = False  # skipped if Java or Spark's jars are missing

@@ -140,7 +140,7 @@ class CommandContext(Protocol):
     Everything that a method starts is stopped when the command returns.
 
     The first call to `services` or `sink_host` locates Java and Spark's jars, which are downloaded
-    if necessary, and exports them to the environment. Both raise a `PrerequisiteError` if Java or a
+    if necessary, and exports their locations to the environment. Both raise a `PrerequisiteError` if Java or a
     jar is missing.
     """
 

@@ -7,8 +7,9 @@ new process and passes a `ServiceProgram`:
 1. The program listens on a Unix socket at `program.socket`, serves clients that send
    `program.secret`, and calls `program.ready()`. If it passes `liveness_seconds`, it must call
    `program.report()` more often than that. Otherwise, the worker kills it.
-2. If a restart would not help, the program exits by calling `program.failed(reason)`. Users receive
-   a `ConnectError` with the reason. After any other exit, the worker restarts the program
+2. If a restart would not help, the program exits by calling `program.failed(reason)`. Users of the
+   service receive a `ConnectError` with the reason. After any other exit, the worker restarts the
+   program
    indefinitely, with backoff.
 3. Log records are forwarded to the worker's log. All other output, including the output of child
    processes, is logged at INFO under `connect_py.service.<name>`.
@@ -111,7 +112,7 @@ class ServiceProgram(Protocol):
         """Report that the program is listening. See the module docstring for `liveness_seconds`."""
 
     def failed(self, reason: str) -> NoReturn:
-        """Exit immediately, without a restart. Users receive the reason as an error."""
+        """Exit without a restart. Users of the service receive the reason as an error."""
 
     def report(self, metrics: Mapping[str, float]) -> None:
         """Replace all metrics. Names consist of lowercase letters, digits, and underscores."""

@@ -148,10 +148,10 @@ class SinkTask(Task):
 
         The record was deleted by retention, or the topic was truncated or recreated. Return True if
         the task handles the loss. In this case, the partition is not read until the task calls
-        `context.offset`. By default, reading resumes at the point of truncation or otherwise as
-        configured by `auto.offset.reset`, and the rows in between are skipped. With
+        `context.offset`. By default, reading resumes at the point of truncation, if there is one,
+        and otherwise as configured by `auto.offset.reset`. The rows in between are skipped. With
         `auto.offset.reset=none`, the task fails. Rows that were read earlier are still delivered.
-        Called during a poll, between calls to `put`, and possibly again until the task has set an
+        Called during a poll, between calls to `put`. May be called again until the task has set an
         offset.
 
         Raises:

@@ -26,7 +26,7 @@ def column_runs(
         run_from: Returns the run that starts at the message with this index.
         rows_per_cut: Minimum average number of rows per run. For shorter runs, row-by-row
             conversion is faster.
-        reason: Reason why runs end, for the error message.
+        reason: Description of what ends a run, for the error message.
 
     Raises:
         NotColumnar: The runs are too short.
@@ -47,16 +47,16 @@ def replace_rows(
     values: Mapping[int, Value],
     absent: Mapping[Path, pa.BooleanArray] | None = None,
 ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-    """Replace null rows of a column with values that were converted row by row.
+    """Replace null rows in a column with values that were converted row by row.
 
     Args:
         schema: Schema of the column, or None if it is schemaless.
         data: The column.
-        values: Values by row index.
-        absent: `Column.absent` of a schemaless column.
+        values: Values, keyed by row index.
+        absent: The `Column.absent` masks of a schemaless column.
 
     Returns:
-        The new column, and its absent members.
+        The new column and its `Column.absent` masks.
 
     Raises:
         NotColumnar: The values do not fit into the column.
@@ -79,7 +79,7 @@ def replace_rows(
 def column_of_rows(
     schema: Schema | None, values: list[Value]
 ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-    """Create a column from row values, and return it with its absent members.
+    """Create a column from row values, and return it with its `Column.absent` masks.
 
     Raises:
         NotColumnar: Columns cannot represent the values exactly.

@@ -35,7 +35,7 @@ from connect_py.converters.value_and_header_converter import ValueAndHeaderConve
 from connect_py.java.strings import java_text
 from connect_py.java.values import parse_string, to_text
 
-# java.util.Date in Java, regardless of their schema type
+# logical types whose values are java.util.Date in Java, regardless of the schema type
 _MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP})
 
 
@@ -262,7 +262,7 @@ class BooleanConverter(_PrimitiveConverter):
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """Infers the type of each header value from its characters. Accepts all bytes."""
+    """Infers the type of each header value from its text. Accepts any bytes."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Do nothing, because the converter has no properties."""

@@ -1,4 +1,4 @@
-"""Base class of converters that also convert headers."""
+"""Base class for converters that also convert headers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 class AvroBodyReader:
-    """Decodes message bodies of one plain schema.
+    """Decodes message bodies that have one plain schema.
 
     Records become lists of their members, and maps become lists of [key, value] lists. A value of a
     union of several types becomes a pair: the index of its branch, not counting null, and the
@@ -97,7 +97,7 @@ _TOO_SHORT: Final = "the message is truncated"
 
 
 def width(plain: Tree) -> int:
-    """Return the minimum number of bytes of a value with this schema."""
+    """Return the minimum encoded size of a value with this schema, in bytes."""
     if isinstance(plain, str):
         return _WIDTHS.get(plain, 1)
     if isinstance(plain, dict) and plain["type"] == "record":
@@ -203,9 +203,9 @@ def _record(members: Sequence[Read]) -> Read:
 
 
 def _array(item: Read, item_width: int) -> Read:
-    """Return a function that reads blocks of items up to and including an empty block.
+    """Return a function that reads an array: blocks of items that end with an empty block.
 
-    A negative count is followed by the size of the block in bytes.
+    A negative item count is followed by the size of the block in bytes.
     """
     assert item_width > 0
 

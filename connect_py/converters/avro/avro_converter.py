@@ -173,7 +173,7 @@ def _has_another_id(message: bytes, prefix: bytes) -> bool:
 
 
 def native_node(plain: Any, name: str = "") -> Node:
-    """Return the plan of the native decoder for a plain schema.
+    """Return the native decoder's plan for a plain schema.
 
     Raises:
         NotColumnar: The schema contains a union of several types.

@@ -61,7 +61,7 @@ Tree: TypeAlias = Any  # parsed JSON
 ENUM_PARAMETER: Final = "io.confluent.connect.avro.Enum"
 UNION_NAME: Final = "io.confluent.connect.avro.Union"
 FIXED_SIZE: Final = "connect.fixed.size"
-LARGEST_FIXED: Final = (1 << 31) - 1  # bytes; limit of an Arrow column
+LARGEST_FIXED: Final = (1 << 31) - 1  # bytes; limit for an Arrow column
 NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
 DEFAULT_PRECISION: Final = 64  # Java does not store this precision in the schema
@@ -105,7 +105,7 @@ _PLAIN_KEYS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options for reading schemas, named after the properties of the converter."""
+    """Options for reading schemas, named after the converter properties."""
 
     full_branch_names: bool = False  # enhanced.avro.schema.support
     generalized_sums: bool = False
@@ -120,9 +120,9 @@ class AvroType:
     schema: Schema
     plain: Tree
     value: ToValue
-    """Converts a decoded value of `plain`, other than None. Raises DataError if it is invalid."""
+    """Converts a decoded value with the schema `plain`, other than None, or raises DataError."""
     column: ToColumn
-    """Converts an Arrow column of `plain` to the type of `schema`, or raises NotColumnar."""
+    """Converts an Arrow column with the schema `plain` to `schema`, or raises NotColumnar."""
     # False if the type contains a union of several types, or a map whose keys may be null or equal
     columnar: bool = True
 
@@ -137,9 +137,9 @@ def avro_type(
 
     Args:
         text: The schema in JSON.
-        references: Referenced schemas by name.
+        references: Referenced schemas, keyed by name.
         version: Version of the schema in the registry.
-        options: Options of the converter.
+        options: Converter options.
 
     Raises:
         DataError: The schema is invalid or has no equivalent in Connect.
@@ -160,7 +160,7 @@ class _SchemaReader:
         self._options = options
         self._declared: dict[
             str, tuple[Tree, str]
-        ] = {}  # definition and enclosing namespace, by full name
+        ] = {}  # definition and enclosing namespace, keyed by full name
         self._open: list[str] = []
         self._numbers = count()
         self._unions = count()
@@ -234,7 +234,7 @@ class _SchemaReader:
             )
         if kind == "null":
             raise DataError("Standalone null schemas are not supported by this converter")
-        return self.read(kind, namespace)  # a name
+        return self.read(kind, namespace)  # `kind` is the name of a type
 
     def _bytes(self, tree: Tree, kind: str, logical: str | None) -> AvroType:
         plain: Tree = "bytes"
@@ -485,7 +485,7 @@ def _map(items: AvroType, plain: Tree) -> AvroType:
 
 
 def _entries(entry: AvroType, plain: Tree) -> AvroType:
-    """Return the type of an array of records with a key and a value.
+    """Return the type for an array of records that have a key and a value.
 
     Connect writes maps in this format if their keys are not strings.
     """
@@ -506,7 +506,7 @@ def _entries(entry: AvroType, plain: Tree) -> AvroType:
 
 
 def _default_value(schema: Schema, tree: Tree) -> Value:
-    """Convert the JSON of a default in an Avro schema to a Connect value."""
+    """Convert a default from the JSON of an Avro schema to a Connect value."""
     if schema.type is Type.BYTES and isinstance(tree, str):
         data = tree.encode("latin-1")
         return decimal_value(schema, data) if schema.name == DECIMAL else data

@@ -1,4 +1,4 @@
-"""Conversion of decoded Avro data to Connect values and columns, by type."""
+"""Functions that convert decoded Avro data of each type to Connect values and columns."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ _SCALARS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options for writing schemas, named after the properties of the converter."""
+    """Options for writing schemas, named after the converter properties."""
 
     metadata: bool = True  # connect.meta.data
     scrub_names: bool = False  # scrub.invalid.names
@@ -75,7 +75,7 @@ class Options:
     optional_map_keys: bool = False  # allow.optional.map.keys
 
     def enum_parameter(self, schema: Schema) -> str | None:
-        """Return the parameter that describes an enum, or None if it is not written as an enum."""
+        """Return the parameter that describes an enum, or None if a plain string is written."""
         parameter = generalized_sums.ENUM if self.generalized_sums else ENUM_PARAMETER
         is_enum = schema.type is Type.STRING and parameter in schema.parameters
         return parameter if is_enum and (self.enums or self.generalized_sums) else None
@@ -86,7 +86,7 @@ class Options:
 
 
 class AvroWriter:
-    """Writes values of one Connect schema."""
+    """Writes values that have one Connect schema."""
 
     indexes = b""
 
@@ -117,7 +117,7 @@ class AvroWriter:
     def by(self, registered: RegisteredSchema, *, strict: bool) -> AvroWriter:
         """Return a writer that writes the same values with another schema.
 
-        Members are matched by name. Missing members get their default in the other schema.
+        Members are matched by name. Missing members get the default from the other schema.
 
         Raises:
             DataError: The schema is invalid.
@@ -143,7 +143,7 @@ class AvroWriter:
 def _parsed(text: str, references: Mapping[str, str]) -> Tree:
     """Parse a schema for fastavro.
 
-    Logical types are removed, because values have the base types.
+    Logical types are removed because the values to write have the base types.
     """
     import fastavro
 
@@ -154,7 +154,7 @@ def _parsed(text: str, references: Mapping[str, str]) -> Tree:
                 _without_logical_types(json.loads(reference)), named_schemas=names
             )
         return fastavro.parse_schema(_without_logical_types(json.loads(text)), named_schemas=names)
-    except Exception as error:  # the errors of fastavro have no common base class
+    except Exception as error:  # fastavro's errors have no common base class
         raise DataError(f"The schema has no Avro equivalent: {error}") from error
 
 
@@ -165,7 +165,7 @@ def _without_logical_types(tree: Tree) -> Tree:
 
 
 def schema_of(value: Value) -> Schema:
-    """Return the schema of a schemaless value.
+    """Infer the schema of a schemaless value.
 
     Raises:
         DataError: No schema can be inferred from the value.
@@ -179,7 +179,7 @@ def schema_of(value: Value) -> Schema:
 class _SchemaMaker:
     def __init__(self, options: Options) -> None:
         self.options = options
-        # written records, enums, and fixed types by full name
+        # records, enums, and fixed types written so far, keyed by full name
         self._written: dict[str, Schema] = {}
         self._maps = 0  # number of maps with keys other than strings
 
@@ -276,7 +276,11 @@ class _SchemaMaker:
         return field
 
     def _fixed(self, schema: Schema) -> dict[str, Any]:
-        """Return a fixed type with a unique name, because other attributes may differ."""
+        """Return a fixed type with a unique name.
+
+        Types with the same size cannot share a definition because their other attributes may
+        differ.
+        """
         is_named = schema.name is not None and schema.name != DECIMAL
         name = f"{NAMELESS}{len(self._written)}"
         if is_named:

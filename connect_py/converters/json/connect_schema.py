@@ -19,7 +19,7 @@ def read_schema(tree: Tree, values: JsonValueReader) -> Schema | None:
 
     Args:
         tree: The parsed JSON.
-        values: Reads default values.
+        values: Reader for default values.
 
     Raises:
         DataError: The schema is invalid.
@@ -97,11 +97,11 @@ def _parameters(tree: Tree) -> dict[str, str]:
 
 
 def write_schema(schema: Schema | None, values: JsonValueWriter, field: str | None = None) -> str:
-    """Return the JSON of a schema. The members are in the same order as in Java.
+    """Return a schema as JSON. The members are in the same order as in Java.
 
     Args:
         schema: The schema.
-        values: Writes default values.
+        values: Writer for default values.
         field: Name of the struct field that has this schema, or None if there is no such field.
     """
     if schema is None:

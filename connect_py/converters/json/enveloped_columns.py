@@ -1,9 +1,9 @@
-"""Columnar form of JsonConverter with schemas.
+"""Columnar form of JsonConverter with `schemas.enable=true`.
 
-Each message contains its schema, and most messages of a topic start with exactly the same bytes.
-The schema is parsed once. Each message that starts with these bytes contains a payload of that
-schema. The native decoder decodes the payloads. The row form converts odd payloads and all other
-messages.
+Each message contains its schema, and most messages in a topic start with exactly the same bytes.
+The schema is parsed once. Each message that starts with these bytes contains a payload with that
+schema. The native decoder decodes the payloads. The row form converts payloads that the native
+decoder rejects (*odd* payloads) and all other messages.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ ENVELOPES: Final = msgspec.json.Decoder(EnvelopeText)
 
 @dataclass(frozen=True, slots=True)
 class _Envelope:
-    """Envelope of the messages that have one schema."""
+    """The envelope of all messages that have the same schema."""
 
     schema: Schema
     columns: SchemaColumns | None  # None if the row form converts all messages
-    prefix: bytes | None  # bytes before each payload; None if messages are payloads
+    prefix: bytes | None  # bytes before each payload; None if there are no envelopes
 
     def payload(self, message: bytes) -> bytes | None:
-        """Return the payload of a message, or None if it has a different prefix."""
+        """Return the payload of a message, or None if the message has a different prefix."""
         if self.prefix is None:
             return message
         if not message.startswith(self.prefix) or not message.endswith(_END):
@@ -85,7 +85,7 @@ class _Envelope:
 def _payloads_of_joined(messages: JoinedBytes, prefix: bytes) -> list[bytes | None] | None:
     """Return the payloads, or None if a message has a different prefix.
 
-    The prefix contains several kilobytes of schema and is compared without copying.
+    The prefix, which contains a schema of several kilobytes, is compared without being copied.
     """
     data, head, start = messages.data, len(prefix), 0
     payloads: list[bytes | None] = []
@@ -104,7 +104,7 @@ def _payloads_of_joined(messages: JoinedBytes, prefix: bytes) -> list[bytes | No
 
 
 class EnvelopedColumns:
-    """Converts messages of one topic to columns. Caches schemas across calls."""
+    """Converts messages from one topic to columns. Caches schemas across calls."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class EnvelopedColumns:
         Args:
             row_form: Converts one message.
             parse_schema: Parses a schema.
-            fixed_schema: Schema of all messages, which are payloads without an envelope. None if
+            fixed_schema: Schema of all messages if they are payloads without an envelope. None if
                 each message contains its schema.
-            replace_null_with_default: True to replace null with the default of the field.
+            replace_null_with_default: True to replace null with the field's default.
         """
         self._row_form = row_form
         self._parse_schema = parse_schema
@@ -165,7 +165,7 @@ class EnvelopedColumns:
         return rows.column_run(rows.payloads())
 
     def _find_envelope(self, data: Sequence[bytes | None], start: int) -> _Envelope | None:
-        """Return the envelope of the first message with a schema, or None if there is none."""
+        """Return the envelope of the first message that has a schema, or None if there is none."""
         if self._fixed is not None:
             return self._fixed
         for index in range(start, len(data)):
@@ -186,7 +186,7 @@ class EnvelopedColumns:
         return next((each for prefix, each in envelopes if message.startswith(prefix)), None)
 
     def _new_envelope(self, message: bytes) -> _Envelope | None:
-        """Return the envelope of a message with a new prefix, or None if it has no schema."""
+        """Create an envelope for a message with a new prefix. Return None if there is no schema."""
         prefix_and_schema = self._parse_prefix(message)
         if prefix_and_schema is None:
             try:
@@ -219,7 +219,7 @@ class EnvelopedColumns:
 
 
 class _Rows:
-    """Rows of one run that the row form converts."""
+    """The rows of one run that the row form converts."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class _Rows:
         self._start = start
         self._envelope = envelope
         self._schema = None if envelope is None else envelope.schema
-        # by row index in the run
+        # both are keyed by the row index in the run
         self._values: dict[int, Value] = {}
         self._failures: dict[int, DataError] = {}
 
@@ -274,7 +274,7 @@ class _Rows:
         return True
 
     def column_run(self, payloads: Sequence[bytes | None]) -> ColumnRun:
-        """Create the run of these payloads and of the messages that the row form converted."""
+        """Create the run from these payloads and the messages that the row form converted."""
         columns = None if self._envelope is None else self._envelope.columns
         if columns is None:
             data, tombstone = self._column_of_values(len(payloads))
@@ -290,7 +290,7 @@ class _Rows:
         return ColumnRun(self._start, self._start + len(payloads), column, failures)
 
     def _column_of_values(self, rows: int) -> tuple[pa.Array, pa.BooleanArray | None]:
-        """Return the column of a run without native columns, and a mask of its null messages."""
+        """Return the column for a run without native columns, and a mask of its null messages."""
         import pyarrow as pa
 
         data, _ = column_of_rows(self._schema, [self._values.get(row) for row in range(rows)])

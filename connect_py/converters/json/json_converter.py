@@ -119,7 +119,7 @@ class JsonConverter(ValueAndHeaderConverter):
                 self._values.read(self._fixed_schema, read_json(data, exact=True)),
             )
         if data.count(b"[") + data.count(b"{") < MAX_DEPTH:
-            try:  # does not parse a cached schema, which is most of the message
+            try:  # avoids parsing a cached schema, which makes up most of the message
                 envelope = ENVELOPES.decode(data)
             except REFUSALS:
                 pass

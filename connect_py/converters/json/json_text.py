@@ -1,4 +1,4 @@
-"""Reading and writing JSON like Jackson with the settings of Connect's JsonConverter."""
+"""Reads and writes JSON like Jackson with the settings that Connect's JsonConverter uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
 _TOO_DEEP: Final = "Document nesting depth exceeds the maximum allowed ({})"
 _BLANK = " \t\n\r"
-# replaces undecodable bytes, which may follow a value, but not directly after a number or literal
+# replaces undecodable bytes; these may follow a value, but not directly after a number or literal
 _UNDECODABLE = "\xaa"
 _STRING = (
     r'"(?:[^"\\]++|\\.)*+"'  # possessive: backtracking would cost memory and time per character
@@ -98,11 +98,11 @@ def read_json(data: bytes, *, exact: bool = False, levels: int = MAX_DEPTH) -> A
         data: The bytes, in UTF-8, UTF-16, or UTF-32.
         exact: If False, integers are wrapped to 64 bits, like `longValue` in Java, and other
             numbers are `float`. If True, numbers are `int` and `Decimal` with their exact values.
-        levels: Maximum nesting depth of objects and arrays: the limit of Jackson or of Connect
-            values.
+        levels: Maximum nesting depth of objects and arrays: Jackson's limit, or the limit for
+            Connect values.
 
     Raises:
-        DataError: The JSON is invalid or exceeds a limit of Jackson.
+        DataError: The JSON is invalid or exceeds one of Jackson's limits.
     """
     try:
         return _read(data, _AS_WRITTEN if exact else _LONGS_AND_DOUBLES, levels)
@@ -243,7 +243,7 @@ def write_json(value: Any, write_other: Callable[[Any], str] | None = None) -> s
 
     Args:
         value: The value.
-        write_other: Returns the JSON of a value that is not None, bool, int, float, str, list, or
+        write_other: Returns the JSON for a value that is not None, bool, int, float, str, list, or
             dict.
     """
     if value is None:

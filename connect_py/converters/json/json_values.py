@@ -89,7 +89,7 @@ def unscaled(value: Decimal, scale: int) -> int:
     if not isinstance(exponent, int):
         raise DataError(f"{value} is not a decimal")
     shift = exponent + scale
-    # computing the power of ten would take minutes and exhaust the memory
+    # computing a larger power of ten could take minutes and exhaust the memory
     if abs(shift) > 2 * MAX_DECIMAL_SCALE:
         raise DataError(f"A decimal of scale {-exponent} does not fit scale {scale}")
     number: int = int("".join(map(str, digits)))
@@ -121,7 +121,7 @@ def decimal_of(number: int, scale: int) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class JsonValueReader:
-    """Converts trees to values of a schema.
+    """Converts trees to values that match a schema.
 
     Like Java, it converts most values of a wrong type to zero, false, or null.
     """
@@ -170,7 +170,7 @@ class JsonValueReader:
         for field in schema.fields:
             value = self.read(field.schema, tree.get(field.name))
             if value is None or field.schema.type in (Type.ARRAY, Type.MAP):
-                # a value of the wrong type may have become null
+                # a value of the wrong type may have been converted to null
                 validate_value(field.schema, value, field.name)
             values.append(value)
         return Struct(schema, values)
@@ -250,7 +250,7 @@ def _as_float(tree: Tree) -> float:
     return above if tree > double else below
 
 
-# the next number after the largest 32-bit float, which becomes infinity
+# used in place of infinity: the number that would follow the largest 32-bit float
 _BEYOND_FLOATS: Final = 2.0**128
 
 
@@ -357,7 +357,7 @@ class JsonValueWriter:
     numeric_decimals: bool = False
 
     def write(self, schema: Schema | None, value: Value) -> str:
-        """Return the JSON of a value.
+        """Return a value as JSON.
 
         Raises:
             DataError: The value does not match its schema, or requires a schema.

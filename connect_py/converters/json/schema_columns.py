@@ -1,4 +1,4 @@
-"""Conversion of JSON payloads with a Connect schema to columns, by the native decoder."""
+"""Uses the native decoder to convert JSON payloads with a Connect schema to columns."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _PLAIN_KINDS: Final[Mapping[Type, Kind]] = {
 
 
 class SchemaColumns:
-    """Decodes payloads of one schema if their conversion does not depend on Java's leniency.
+    """Decodes payloads with one schema if their conversion does not depend on Java's leniency.
 
-    Other payloads are odd and must be converted by the row form. Examples are null, a missing
+    Other payloads are *odd* and must be converted by the row form. Examples are null, a missing
     required member, and a number where a string is expected.
     """
 
     def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
-        """Create the decoding plan of a schema.
+        """Create the decoding plan for a schema.
 
         Raises:
             NotColumnar: The native decoder is not available or does not support the schema.
@@ -51,8 +51,8 @@ class SchemaColumns:
         """Decode one or more payloads.
 
         Returns:
-            The decoded column, the same column with the Arrow type of the schema, and the rows of
-            odd payloads, which are null.
+            The decoded column, the same column with the Arrow type of the schema, and the row
+            indexes of odd payloads. These rows are null.
 
         Raises:
             NotColumnar: A decimal has too many digits, or a map contains a duplicate key.
@@ -92,7 +92,7 @@ class SchemaColumns:
         return schema.default is not None and self._replaces_nulls
 
     def _column(self, schema: Schema, decoded: Decoded) -> pa.Array:
-        """Return the column of a value. Nulls are not replaced with the default."""
+        """Return the column for a value. Nulls are not replaced with the default."""
         from connect_py.columns import arrow
 
         if schema.type is Type.STRUCT:
@@ -119,7 +119,7 @@ class SchemaColumns:
         return decoded.array()
 
     def _member_column(self, schema: Schema, decoded: Decoded) -> pa.Array:
-        """Return the column of a member, item, or entry.
+        """Return the column for a member, item, or entry.
 
         Nulls are replaced with the default if there is one.
         """

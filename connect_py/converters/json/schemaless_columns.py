@@ -1,8 +1,8 @@
-"""Columnar form of JsonConverter without schemas.
+"""Columnar form of JsonConverter with `schemas.enable=false`.
 
 A `Shape` describes the members of the objects in a topic and the kind of each value. The native
-decoder decodes messages that match the shape. Other messages are odd. The row form parses them, and
-the shape is extended if they contain new members.
+decoder decodes messages that match the shape. Other messages are *odd*. The row form parses them,
+and the shape is extended if they contain new members.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from connect_py.converters.native.decoder import Decoded, Kind, NativeDecoder, N
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# per run; each extension parses twice as many messages as the previous one
+# per run; each extension may include twice as many messages as the previous one
 MAX_EXTENSIONS: Final = 12
 MAX_SHAPE_DEPTH: Final = 50
 MAX_SHAPE_MEMBERS: Final = 5_000
@@ -41,7 +41,7 @@ class ShapeKind(Enum):
     NULL = "null"
     BOOLEAN = "boolean"
     INTEGER = "integer"
-    NUMBER = "number"  # integers or other numbers, not both in one run
+    NUMBER = "number"  # integers or other numbers, but not both in one run
     STRING = "string"
     LIST = "list"
     OBJECT = "object"
@@ -83,7 +83,7 @@ class Shape:
         items: Shape | None = None,
         members: Mapping[str, Shape] | None = None,
     ) -> None:
-        """Create a shape with the items of a LIST or the members of an OBJECT."""
+        """Create a shape. A LIST has `items`, and an OBJECT has `members`."""
         self.kind = kind
         self.items = items
         self.members: Mapping[str, Shape] = members or {}
@@ -128,7 +128,7 @@ class Shape:
         return nested + (0 if self.items is None else self.items.size())
 
     def node(self, name: str = "") -> Node:
-        """Return the plan of the native decoder."""
+        """Return the native decoder's plan for this shape."""
         children = [shape.node(member) for member, shape in self.members.items()]
         if self.kind is ShapeKind.LIST:
             children = [(self.items or _NULL_SHAPE).node()]
@@ -140,10 +140,10 @@ _NULL_SHAPE: Final = Shape()
 
 
 class SchemalessColumns:
-    """Converts messages of one topic to columns. Retains their shape between calls."""
+    """Converts messages from one topic to columns. Retains their shape between calls."""
 
     def __init__(self) -> None:
-        """Start with the shape of null."""
+        """Start with the shape of a null value."""
         self._shape = _NULL_SHAPE
         self._decoder = _decoder(_NULL_SHAPE)
 
@@ -248,7 +248,7 @@ class _OddRows:
         return shape
 
     def column_run(self, start: int, decoded: Decoded, odd: Sequence[int]) -> ColumnRun:
-        """Create the run of the decoded rows and the values of odd rows.
+        """Create the run from the decoded rows and the values of the odd rows.
 
         Raises:
             NotColumnar: Integers and other numbers are mixed, or the items of a list have different
@@ -298,7 +298,7 @@ def _run_of_rows(messages: Sequence[bytes | None], start: int) -> ColumnRun:
 
 
 def _array(decoded: Decoded, path: Path, absent: dict[Path, pa.BooleanArray]) -> pa.Array:
-    """Return the Arrow array of the value at `path`. Add masks of missing members to `absent`."""
+    """Return the Arrow array for the value at `path`. Add masks of missing members to `absent`."""
     import pyarrow as pa
 
     from connect_py.columns import arrow
@@ -349,9 +349,8 @@ class _ParsedRows(LazyColumn):
 
         Args:
             column: The column.
-            messages: Messages of all rows, possibly with additional messages.
-            indexes: Index of the message of each row. None if the messages are in the order of the
-                rows.
+            messages: Messages for all rows, and possibly additional messages.
+            indexes: Index of each row's message. None if the messages are in row order.
         """
         self._column = column
         self._messages = messages

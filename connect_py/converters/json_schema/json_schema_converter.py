@@ -200,8 +200,8 @@ def _lenient(schema: Schema) -> Schema:
 def _has_exact_columns(schema: Schema) -> bool:
     """Return True if the columnar form of JsonConverter is exact for a schema.
 
-    It is not exact for strings of arbitrary JSON, maps that are lists of entries, and additional
-    properties.
+    It is not exact for strings that contain arbitrary JSON, maps that are lists of entries, and
+    additional properties.
     """
     if schema.name == ANY or (
         schema.type is SchemaType.STRUCT and schema.field(EXTRAS) is not None

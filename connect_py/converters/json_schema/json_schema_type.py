@@ -29,7 +29,7 @@ Tree: TypeAlias = Any  # parsed JSON
 ENUM: Final = "io.confluent.connect.json.Enum"
 ONE_OF: Final = "io.confluent.connect.json.OneOf"
 MAP: Final = "map"
-ANY: Final = "io.debezium.data.Json"  # strings of arbitrary JSON
+ANY: Final = "io.debezium.data.Json"  # name of strings that contain arbitrary JSON
 # field with the additional properties of an object
 EXTRAS: Final = "__connect_additional_properties__"
 # maximum number of unions, counting each use; validating a value against this many takes 30 ms
@@ -59,7 +59,7 @@ _NULL: Final = {"type": "null"}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options for reading schemas, named after the properties of the converter."""
+    """Options for reading schemas, named after the converter properties."""
 
     optional_for_nonrequired: bool = False
     generalized_sums: bool = False
@@ -69,7 +69,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """JSON Schema of one type of a union. References in it are relative to `document`."""
+    """The JSON Schema of one type in a union. References in it are relative to `document`."""
 
     tree: Tree
     document: str
@@ -81,7 +81,7 @@ class JsonSchemaType:
 
     schema: Schema
     branches: Mapping[tuple[Field, ...], Sequence[Branch]]
-    """JSON Schemas of the types in each union, by the fields of its struct."""
+    """JSON Schemas of the types in each union, keyed by the fields of the union's struct."""
     documents: Mapping[str, Tree]
     """The schema, under the name `""`, and all referenced schemas, for validation."""
 
@@ -132,14 +132,14 @@ class _SchemaReader:
     def __init__(self, documents: Mapping[str, Tree], options: Options) -> None:
         self._documents = documents
         self._options = options
-        self._open: list[int] = []  # IDs of the enclosing trees
+        self._open: list[int] = []  # `id()` of each enclosing tree
         self.branches: dict[tuple[Field, ...], Sequence[Branch]] = {}
         self._unions = count()
         self._merges = 0
         self._unions_read = 0
 
     def read(self, tree: Tree, document: str) -> Schema:
-        """Return the Connect schema of a type. References are relative to `document`."""
+        """Return the Connect schema for a type. References are relative to `document`."""
         if tree is True or tree == {}:
             return Schema(Type.STRING, name=ANY, optional=True)
         if id(tree) in self._open:
@@ -260,7 +260,7 @@ class _SchemaReader:
         return f"{ONE_OF}.field.{index}"
 
     def _merged(self, tree: Tree, document: str) -> Tree:
-        """Merge the schemas of `allOf`."""
+        """Merge the schemas in `allOf`."""
         self._merges += 1
         if self._merges > MAX_MERGES:
             raise DataError(f"The schema has more than {MAX_MERGES} uses of allOf")

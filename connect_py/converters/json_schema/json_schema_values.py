@@ -1,6 +1,6 @@
 """Conversion of JSON Schema values.
 
-Extends the conversion of JsonConverter with unions, and with maps that are lists of entries.
+Adds support for unions, and for maps that are lists of entries, to JsonConverter's conversion.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class JsonSchemaValidator:
             raise DataError(f"The message does not match its schema: {problem}")
 
     def problem(self, part: Branch, tree: Tree) -> str | None:
-        """Return the first violation of a subschema, or None if the value matches it.
+        """Return the first violation of a subschema, or None if the value matches the subschema.
 
         Raises:
             DataError: The schema or a reference is invalid.

@@ -34,7 +34,7 @@ _CONNECT_TYPES: Final = {
 
 
 class JsonSchemaWriter:
-    """Writes values of one Connect schema."""
+    """Writes values that have one Connect schema."""
 
     indexes = b""
 

@@ -1,1 +1,1 @@
-"""Decoding JSON and Avro messages to Arrow columns with the native library `native/decoder`."""
+"""Decodes JSON and Avro messages to Arrow columns with the native library `native/decoder`."""

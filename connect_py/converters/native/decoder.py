@@ -22,8 +22,7 @@ from connect_py.columns.native_library import load_library
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# version of the format of plans, counts, and arrays; must equal `VERSION` in
-# native/decoder/src/lib.rs
+# format version of plans, counts, and arrays; must equal `VERSION` in native/decoder/src/lib.rs
 VERSION: Final = 3
 MAX_DEPTH: Final = 100  # maximum nesting depth of a plan
 
@@ -39,7 +38,7 @@ _MIXED_NUMBERS: Final = 3  # integers (1) and other numbers (2)
 _INTEGERS: Final = 1
 
 IGNORES_UNKNOWN: Final = 1  # `low` of a JSON object that may have members that are not in the plan
-PAIRS: Final = 1  # `low` of a map that is a list of [key, value] in JSON
+PAIRS: Final = 1  # `low` of a map that is a list of [key, value] pairs in JSON
 
 
 @cache
@@ -88,7 +87,7 @@ class Kind(IntEnum):
     FIXED = 9
     LIST = 10
     OBJECT = 11
-    MAP = 12  # JSON
+    MAP = 12  # JSON only
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +111,11 @@ class Node:
             yield from child.walk()
 
     def depth(self) -> int:
-        """Return the number of levels."""
+        """Return the number of levels, including the level of this node."""
         return 1 + max((child.depth() for child in self.children), default=0)
 
     def description(self) -> bytes:
-        """Encode the node in the format of the library."""
+        """Encode the node in the library's format."""
         name = self.name.encode()
         head = _HEAD.pack(self.kind, self.nullable, self.low, self.high, len(name))
         return b"".join(
@@ -125,9 +124,9 @@ class Node:
 
 
 class _Exported:
-    """Memory of the decoded columns of a plan.
+    """Memory that contains the decoded columns of a plan.
 
-    Columns that have not been imported are freed together with this object.
+    Columns that were never imported are freed together with this object.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -137,12 +136,12 @@ class _Exported:
         self._release = library().decoder_release
 
     def counts(self, node: int) -> list[int]:
-        """Return the rows, nulls, absent rows, and kinds of numbers of a node."""
+        """Return the counts for a node: rows, nulls, absent rows, and kinds of numbers."""
         start = node * _NODE_NUMBERS
         return self._numbers[start : start + _COUNTS]
 
     def array(self, node: int, which: int) -> int:
-        """Return the address of an array of a node. An array can be imported only once."""
+        """Return the address of one of a node's arrays. An array can be imported only once."""
         offset = node * _NODE_NUMBERS + _COUNTS + which * _ARRAY_NUMBERS
         return self.address + _NUMBER_BYTES * offset
 
@@ -154,14 +153,14 @@ _VALUES, _VALID, _ABSENT = range(_ARRAYS)
 
 
 class Decoded:
-    """Decoded column of one node. Arrow arrays are created on access."""
+    """The decoded column for one node. Arrow arrays are created on access."""
 
     def __init__(self, node: Node, exported: _Exported, indexes: Iterator[int]) -> None:
-        """Create the column of a node.
+        """Create the column for a node.
 
         Args:
             node: The node.
-            exported: Memory of all columns of the plan.
+            exported: Memory that contains all columns of the plan.
             indexes: Indexes of this node and of all following nodes in preorder.
         """
         self.node = node
@@ -269,7 +268,7 @@ class Decoded:
         }[self.node.kind]
 
     def structs(self, names: Sequence[str], members: Sequence[pa.Array]) -> pa.StructArray:
-        """Return a struct column with these members and with the null rows of this column."""
+        """Return a struct column with these members that is null where this column is null."""
         import pyarrow as pa
 
         type_ = pa.struct(
@@ -345,7 +344,7 @@ class NativeDecoder:
         weakref.finalize(self, functions.decoder_plan_free, self._plan).atexit = False
 
     def read_json(self, messages: Sequence[bytes | None]) -> tuple[Decoded, list[int]]:
-        """Decode JSON. Return the columns and the rows of odd messages.
+        """Decode JSON. Return the decoded column and the indexes of odd messages.
 
         Raises:
             NotColumnar: The library failed.

@@ -1,4 +1,4 @@
-"""Compiling Protobuf schemas to descriptors with the Protobuf compiler."""
+"""Compiles Protobuf schemas to descriptors with the Protobuf compiler."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
     Args:
         text: The schema, or its base64-encoded descriptor, which some serializers register and some
             registries return.
-        references: Imported files by name, in the same format. The files in google/protobuf and
-            google/type are always available.
+        references: Imported files, keyed by name, in the same format as `text`. The files in
+            google/protobuf and google/type are always available.
 
     Raises:
-        DataError: The schema is invalid. The message contains the position.
+        DataError: The schema is invalid. The message contains the position of the error.
     """
     with tempfile.TemporaryDirectory(prefix="connect-py-proto-") as folder_name:
         folder = Path(folder_name)
@@ -87,7 +87,7 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
 
 
 def _compiler_error(text: str, folder: Path) -> str:
-    """Return the compiler errors without the path of `folder` and log lines of the library."""
+    """Return the compiler errors without the path of `folder` and the library's log lines."""
     lines = [line for line in text.splitlines() if not _LIBRARY_LOG_LINE.match(line)]
     return "\n".join(lines).replace(f"{folder}{os.sep}", "").strip()
 
@@ -130,7 +130,7 @@ def _well_known_protos() -> Path:
 
 
 def _common_protos() -> Path:
-    """Return the folder of `google/type/date.proto` and similar files."""
+    """Return the folder that contains `google/type/date.proto` and similar files."""
     from google.type import date_pb2
 
     return Path(date_pb2.__file__).parents[2]

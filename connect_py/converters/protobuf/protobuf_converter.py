@@ -186,7 +186,7 @@ class _ProtobufReader(MessageReader):
 
 
 def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescriptor | DataError:
-    """Return the file or the error. The error is cached to avoid compiling for each message."""
+    """Return the file or the error. Caching the error avoids recompiling for each message."""
     try:
         return compile_proto(text, dict(references))
     except DataError as error:
@@ -194,7 +194,7 @@ def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescrip
 
 
 def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    """Return the message type at these indexes in the file and its nested message types."""
+    """Return the message type that these indexes identify: one index per nesting level."""
     types = list(file.message_types_by_name.values())
     message_type: Descriptor | None = None
     for index in indexes:

@@ -80,7 +80,7 @@ _SCALARS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options for reading schemas, named after the properties of the converter."""
+    """Options for reading schemas, named after the converter properties."""
 
     full_names: bool = False  # enhanced.protobuf.schema.support
     int_for_enums: bool = False
@@ -310,7 +310,7 @@ def _messages_if_present(name: str, messages: Sequence[Raw]) -> list[Raw]:
 def _scalars_if_present(name: str, messages: Sequence[Raw]) -> list[Raw]:
     """Return the values of a field whose default is zero or empty.
 
-    `HasField` is called only for messages with this value.
+    `HasField` is called only for messages in which the field has this default value.
     """
     values = list(map(attrgetter(name), messages))
     if all(values):

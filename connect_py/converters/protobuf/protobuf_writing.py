@@ -76,7 +76,7 @@ class _File:
 
 
 class ProtobufWriter:
-    """Writes values of one struct schema."""
+    """Writes values that have one struct schema."""
 
     def __init__(self, schema: Schema, *, wrappers: bool = False) -> None:
         """Create and compile the Protobuf schema.
@@ -100,7 +100,7 @@ class ProtobufWriter:
         self._use(compile_proto(self.text))
 
     def _use(self, file: FileDescriptor) -> None:
-        """Use the message type with the name of the schema, or the first type if there is none."""
+        """Use the message type that has the schema's name, or the first type if there is none."""
         names = list(file.message_types_by_name)
         if not names:
             raise DataError("the schema has no message type")
@@ -177,7 +177,7 @@ def _is_wrapped(file: _File, schema: Schema) -> bool:
 
 
 class _Numbers:
-    """Assigns field numbers: the number in the schema, or the next free number."""
+    """Assigns each field the number from its schema, or else the next free number."""
 
     def __init__(self) -> None:
         self._used: set[int] = set()
@@ -340,7 +340,7 @@ def _scalar(message: Any, name: str, schema: Schema, value: Value) -> Any:
 
 
 def _filler(schema: Schema) -> Callable[[Any, Value], None] | None:
-    """Return a function that fills the message of a value, or None if it is a scalar."""
+    """Return a function that fills the message for a value, or None if the value is a scalar."""
     if schema.type is Type.STRUCT:
         return _fill
     return _FILLERS.get(schema.name or "")

@@ -1,4 +1,4 @@
-"""Names of unions and enums in all formats if `generalized.sum.type.support` is true."""
+"""Names for unions and enums in all formats if `generalized.sum.type.support` is true."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PREFIX: Final = "connect_union_"
 
 
 def enum_parameters(name: str, symbols: list[str]) -> dict[str, str]:
-    """Return the parameters of an enum: its name, and the index of each symbol."""
+    """Return the schema parameters for an enum: its name, and the index of each symbol."""
     return {ENUM: name, **{f"{ENUM}.{symbol}": str(index) for index, symbol in enumerate(symbols)}}
 
 

@@ -1,4 +1,4 @@
-"""Schema registry client that is configured with the same properties as in Java."""
+"""Creates schema registry clients from the same properties as in Java."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def open_client(configs: Mapping[str, str]) -> Any:
     tls = {
         f"ssl.{key}": value for key, value in with_prefix(configs, _SSL).items() if key in _TLS_DOCS
     }
-    rest = client._rest_client  # the client has no settings for headers and Java key stores
+    rest = client._rest_client  # the client has no settings for headers or Java key stores
     if tls:
         rest.verify = _tls(tls)
     if tls or headers:

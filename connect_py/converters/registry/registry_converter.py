@@ -1,4 +1,4 @@
-"""Base class of the converters that use a schema registry and Confluent's wire format."""
+"""Base class for converters that use a schema registry and Confluent's wire format."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ID_PREFIX: Final = 5  # bytes before a message body: 0 and the schema ID
-GUID_PREFIX: Final = 17  # bytes: 1 and the GUID
+GUID_PREFIX: Final = 17  # bytes before a message body: 1 and the GUID
 UNKNOWN_MAGIC: Final = "Unknown magic byte!"
 
-_SUBSTITUTE_HEAD: Final = b"\0\xff"  # prefix of negative schema IDs, which registries do not assign
+# start of a substitute ID, which replaces the GUID from a header in columnar conversion; as a
+# schema ID, it would be negative, and registries do not assign negative IDs
+_SUBSTITUTE_HEAD: Final = b"\0\xff"
 _SUBSTITUTES: Final = 1 << 24
 _DUAL_DESERIALIZER: Final = "DualSchemaIdDeserializer"
 _PREFIX_DESERIALIZER: Final = "PrefixSchemaIdDeserializer"
@@ -96,13 +98,13 @@ def _reads_headers(configs: Mapping[str, str], side: str) -> bool:
 
 
 class MessageReader(ABC):
-    """Reads the messages of one schema, row by row (`value`) or as columns (`columns`)."""
+    """Reads messages with one schema, row by row (`value`) or as columns (`columns`)."""
 
     schema: Schema
     columnar: bool  # False if `columns` always raises NotColumnar
 
     def __init__(self, prefix: bytes) -> None:
-        """Create a reader of messages with this prefix, which identifies the schema."""
+        """Create a reader for messages with this prefix, which identifies the schema."""
         self._prefix = prefix
 
     @abstractmethod
@@ -120,7 +122,8 @@ class MessageReader(ABC):
         At least one message is not null.
 
         Returns:
-            The column, and the rows that must be converted by the row form. These rows are null.
+            The column, and the indexes of the rows that must be converted by the row form. These
+            rows are null.
 
         Raises:
             NotColumnar: Messages have different schemas, or columns cannot represent a value.
@@ -139,10 +142,10 @@ class MessageReader(ABC):
 
 
 class MessageWriter(Protocol):
-    """Writes the values of one Connect schema."""
+    """Writes values that have one Connect schema."""
 
     text: str  # the schema to register
-    name: str | None  # name of the record, which is part of some subjects
+    name: str | None  # name of the record, which is part of some subject names
     indexes: bytes  # bytes between the schema ID and the body
 
     def write(self, value: Value) -> bytes:
@@ -165,7 +168,7 @@ class MessageWriter(Protocol):
 
 
 class RegistryConverter(Converter):
-    """Base class of converters for Confluent's wire format.
+    """Base class for converters that use Confluent's wire format.
 
     The schema ID precedes the message body or is in a header.
     """
@@ -183,11 +186,11 @@ class RegistryConverter(Converter):
         self._reads_headers = _reads_headers(configs, self._side)
         capacity = self._capacity = max(1, CONFIG_DEF.parse(configs)["schemas.cache.config"])
         self._readers = BoundedDict[tuple[str, bytes], MessageReader](capacity)
-        # errors of schemas that cannot be read
+        # errors for schemas that cannot be read
         self._refusals = BoundedDict[tuple[str, bytes], DataError](capacity)
-        # substitute IDs by GUID in a header; the most recently used entry is the last
+        # substitute IDs, keyed by the GUID from a header; the most recently used entry is last
         self._substitutes: dict[bytes, bytes] = {}
-        self._guids: dict[bytes, bytes] = {}  # GUIDs by substitute ID
+        self._guids: dict[bytes, bytes] = {}  # GUIDs, keyed by substitute ID
         self._substitute_count = 0
         self._ids = RegistryWriter(self._registry, configs, self._side, self.kind, capacity)
         self._writers = BoundedDict[Schema, MessageWriter](capacity)
@@ -212,7 +215,7 @@ class RegistryConverter(Converter):
             version: Version in the topic's subject, or None if the subject does not contain the
                 schema.
             prefix: The bytes before each message body.
-            rest: The bytes of the prefix after the ID.
+            rest: The bytes in the prefix after the ID.
 
         Raises:
             DataError: The schema is invalid or has no equivalent in Connect.
@@ -227,7 +230,7 @@ class RegistryConverter(Converter):
         """
 
     def schema_of(self, value: Value) -> Schema:
-        """Return the schema of a schemaless value.
+        """Infer the schema of a schemaless value.
 
         Raises:
             DataError: No schema can be inferred from the value.
@@ -426,7 +429,7 @@ class RegistryConverter(Converter):
         start: int,
         failures: dict[int, Exception],
     ) -> pa.Array:
-        """Convert messages of one schema to a column, and add errors to `failures`.
+        """Convert messages with one schema to a column, and add errors to `failures`.
 
         Raises:
             NotColumnar: Messages have different schemas, or columns cannot represent a value.
@@ -521,7 +524,7 @@ class RegistryConverter(Converter):
         start: int,
         failures: dict[int, Exception],
     ) -> pa.Array:
-        """Convert messages of one schema to a column.
+        """Convert messages with one schema to a column.
 
         If columns cannot represent a message, it is converted row by row, together with a few
         adjacent messages.

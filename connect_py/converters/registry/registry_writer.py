@@ -1,4 +1,4 @@
-"""Lookup and registration of schemas for written messages."""
+"""Looks up and registers the schemas of written messages."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Target:
     """Identifies the schema of written messages."""
 
     head: bytes  # 0 and the ID, or 1 and the GUID
-    schema: RegisteredSchema | None = None  # None for the schema of the value
+    schema: RegisteredSchema | None = None  # None to write with the value's own schema
     strict: bool = True  # True to reject values that do not match `schema`
 
 
@@ -160,7 +160,7 @@ class RegistryWriter:
 
         Args:
             registry: The registry.
-            configs: Properties of the converter.
+            configs: Converter properties.
             side: "key" or "value".
             kind: Type of the schemas, such as AVRO.
             capacity: Maximum number of cached schemas.
@@ -285,9 +285,9 @@ class RegistryWriter:
         return Target(self._head_of(registered))
 
     def _head_of(self, registered: Any) -> bytes:
-        """Return the encoded GUID if it will be in a header, otherwise the encoded ID.
+        """Return the encoded GUID if it will be written to a header, otherwise the encoded ID.
 
-        All readers support the ID.
+        All readers support IDs.
         """
         if self.in_header and registered.guid:
             return b"\1" + uuid.UUID(registered.guid).bytes

@@ -1,4 +1,4 @@
-"""Reading schemas from a registry with Confluent's API."""
+"""Reads schemas from a registry with Confluent's API."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from connect_py.converters.registry.registry_client import open_client
 
 UNKNOWN_ID_GRACE_SECONDS: Final = 5.0  # time for a replica to receive a new ID
 REGISTRY: Final = "schema registry"  # name of the server in errors
-# time after an ID has remained unknown, during which unknown IDs fail immediately and are not
-# requested again
+# how long the error for an unknown ID is cached; also, how long unknown IDs fail immediately after
+# another ID has remained unknown for its entire grace period
 PATIENCE_SECONDS: Final = 60.0
 _READING: Final = frozenset({"READ", "WRITEREAD"})
 _WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
@@ -32,7 +32,7 @@ class RegisteredSchema:
 
     text: str
     kind: str  # AVRO, JSON, PROTOBUF
-    # schemas by name, dependencies first
+    # schemas, keyed by name; dependencies come first
     references: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -45,7 +45,7 @@ class SchemaRegistry:
         monotonic: Callable[[], float] = time.monotonic,
         grace_seconds: float = UNKNOWN_ID_GRACE_SECONDS,
     ) -> None:
-        """Create the client from the properties of the converter.
+        """Create the client from the converter properties.
 
         Raises:
             ConfigError: A property is invalid.
@@ -75,7 +75,7 @@ class SchemaRegistry:
         return self._lookup(guid, partial(self._client.get_schema_by_guid, guid))
 
     def of(self, schema: Any, *, writing: bool = True) -> RegisteredSchema:
-        """Convert a schema of the client library, and fetch its references.
+        """Convert a schema object from the client library and fetch its references.
 
         Raises the same errors as `by_id`.
         """
@@ -85,7 +85,7 @@ class SchemaRegistry:
         return RegisteredSchema(schema.schema_str or "", schema.schema_type or "AVRO", references)
 
     def version(self, subject: str, schema_id: int) -> int | None:
-        """Return the version of a schema in a subject, or None if the subject does not contain it.
+        """Return a schema's version in a subject, or None if it is not in the subject.
 
         Raises:
             UnavailableError: The registry is unavailable.
@@ -130,7 +130,10 @@ class SchemaRegistry:
         return self.of(schema, writing=False)
 
     def _refuse(self, key: object, now: float, error: UnknownError) -> None:
-        """Cache an error temporarily, because corrupt messages may contain any number of IDs."""
+        """Cache an error for a limited time.
+
+        Expired errors are removed because corrupt messages may contain any number of different IDs.
+        """
         del self._unknown_since[key]
         while self._refused and now - next(iter(self._refused.values()))[0] >= PATIENCE_SECONDS:
             del self._refused[next(iter(self._refused))]
