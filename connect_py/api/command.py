@@ -80,7 +80,7 @@ def command(
 
 
 def command_traits(function: Callable[..., None]) -> CommandTraits:
-    """Return the arguments of the `command` decorator of a function.
+    """Return the arguments that a function's `command` decorator received.
 
     Raises:
         TypeError: The function is not decorated with `command`.
@@ -140,8 +140,8 @@ class CommandContext(Protocol):
     Everything that a method starts is stopped when the command returns.
 
     The first call to `services` or `sink_host` locates Java and Spark's jars, which are downloaded
-    if necessary, and exports their locations to the environment. Both raise a `PrerequisiteError` if Java or a
-    jar is missing.
+    if necessary, and exports their locations to the environment. Both raise a `PrerequisiteError`
+    if Java or a jar is missing.
     """
 
     @property
@@ -199,7 +199,7 @@ class CommandContext(Protocol):
     def pipelines(
         self, connector: Mapping[str, str], worker: Path | None = None
     ) -> PipelineFactory:
-        """Return the factory of a connector's record pipelines.
+        """Return a factory for a connector's record pipelines.
 
         Args:
             connector: The resolved configuration.

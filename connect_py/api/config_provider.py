@@ -19,10 +19,10 @@ class ConfigData:
 class ConfigProvider(ABC):
     """Looks up configuration values in another system.
 
-    The worker creates and configures each provider once, before anything else. The worker property
-    `config.providers.<name>.class` specifies its class as `module:Class`. A provider runs in the
-    worker's process, so it must import few modules and respond quickly. Values are secrets and must
-    not appear in logs or errors.
+    The worker creates and configures each provider once, before it does anything else. The worker
+    property `config.providers.<name>.class` specifies its class as `module:Class`. A provider runs
+    in the worker's process, so it must import few modules and respond quickly. Values are secrets
+    and must not appear in logs or errors.
     """
 
     def configure(self, params: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ConnectorContext(WaitReporter, Protocol):
-    """Services of the worker for a running connector. Thread-safe."""
+    """Worker services for a running connector. Thread-safe."""
 
     @property
     def connector(self) -> str:

@@ -1,4 +1,4 @@
-"""Errors of the Connect API.
+"""Errors in the Connect API.
 
 The class of an error determines how the worker reacts. The attributes contain the details.
 """

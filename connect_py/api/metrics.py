@@ -1,4 +1,4 @@
-"""Metrics that a plugin adds to the metrics of the worker."""
+"""Metrics that a plugin adds to the worker's metrics."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ErrantRecordReporter(Protocol):
 
 
 class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol):
-    """Services of the worker for a sink task, and access to its Kafka cluster.
+    """Worker services for a sink task, and access to its Kafka cluster.
 
     Methods that query the cluster or return settings may be called on any thread. Methods that
     change the consumer (`offset`, `pause`, `resume`, `timeout`, `request_commit`) may be called
@@ -279,7 +279,7 @@ class TransactionContext(Protocol):
 
 
 class OffsetStorageReader(Protocol):
-    """Reads the stored offsets of the connector, on the task's thread."""
+    """Reads the connector's stored offsets, on the task's thread."""
 
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
         """Return the offset of a source partition, or None if there is none."""
@@ -291,7 +291,7 @@ class OffsetStorageReader(Protocol):
 
 
 class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
-    """Services of the worker for a source task.
+    """Worker services for a source task.
 
     Shared services and wait reports may be used on any thread. All other members may be used only
     on the task's thread.

@@ -42,9 +42,10 @@ class Transformation(ABC, Generic[R]):
         """
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        """Return the resulting batches: none if all rows are dropped, several if rows diverge.
+        """Return the resulting batches.
 
-        The batch and all resulting batches have at least one row. Rows retain their origin
+        There are none if all rows are dropped, and several if the rows no longer share a topic and
+        schemas. The batch and all resulting batches have at least one row. Rows retain their origin
         (`Batch.where` filters it) and their order. Offsets of rows in different batches may
         interleave; the worker does not sort them.
 

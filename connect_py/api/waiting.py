@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class WaitReporter(Protocol):
-    """Reports waits. Part of the contexts of connectors and tasks. Thread-safe."""
+    """Reports waits. Implemented by connector and task contexts. Thread-safe."""
 
     def waits(self, subject: str, reason: str | None) -> None:
         """Report a wait for `subject`, such as `catalog`, and its reason.

@@ -1,1 +1,1 @@
-"""Columns of batches: Arrow types and conversions, structs, and joined byte strings."""
+"""Batch columns: Arrow types and conversions, structs, and joined byte strings."""

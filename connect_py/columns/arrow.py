@@ -288,7 +288,7 @@ def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
 
 
 def spread_indices(is_present: Sequence[bool]) -> pa.Int64Array:
-    """Return the `take` indexes that expand a column of the present rows with nulls to all rows."""
+    """Return indexes for `take` that add null rows to a column that has only the present rows."""
     mask = pa.array(is_present, pa.bool_())
     indexes = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
     return pc.if_else(mask, indexes, pa.scalar(None, pa.int64()))

@@ -49,8 +49,8 @@ def mixed(
     """Replace rows of a column. See `Column.mixed`.
 
     Args:
-        column: Data and absent members of the column.
-        replacements: Data and absent members of the replacements.
+        column: Data and `Column.absent` masks of the column.
+        replacements: Data and `Column.absent` masks of the replacements.
         is_other: Mask of the rows to replace.
         selection: Mask of the rows to return, or None to return all rows.
     """

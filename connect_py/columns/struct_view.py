@@ -179,8 +179,8 @@ def shared_rows(
 ) -> tuple[StructRows, list[int | None]] | None:
     """Return the column that structs share and their rows in it, or None.
 
-    The result is None if the structs do not share a column or it is not intact. For a null value,
-    the row is either None or the index of a null row.
+    The result is None if the structs do not share a column or the column is not intact. For a null
+    value, the row is either None or the index of a null row.
     """
     first = next((v for v in values if v is not None), None)
     if not isinstance(first, StructView) or first.source is None:

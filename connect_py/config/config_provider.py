@@ -57,7 +57,7 @@ class AllowedPaths:
                 self._roots.append(Path(os.path.normpath(root)))
 
     def check(self, path: str) -> Path | None:
-        """Return the normalized path, or log a warning and return None if it is not allowed."""
+        """Return the normalized path. If it is not allowed, log a warning and return None."""
         normal = Path(os.path.normpath(path))
         if self._roots is None or any(normal.is_relative_to(root) for root in self._roots):
             return normal

@@ -83,7 +83,7 @@ class StorageTopic:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Configuration of a worker. `values` are parsed, and `props` are resolved strings."""
+    """Configuration of a worker. `values` contains parsed values, `props` the resolved strings."""
 
     values: Mapping[str, Parsed]
     props: Mapping[str, str]
@@ -147,7 +147,7 @@ class WorkerConfig:
 
     @property
     def client_id_prefix(self) -> str:
-        """Prefix of the client IDs of the worker's own clients."""
+        """Prefix for the client IDs of the worker's own Kafka clients."""
         raise NotImplementedError
 
     def kafka_settings(self) -> dict[str, str]:
@@ -211,7 +211,7 @@ class StandaloneConfig(WorkerConfig):
 
 @dataclass(frozen=True, slots=True)
 class DistributedConfig(WorkerConfig):
-    """Configuration of a member of a worker group."""
+    """Configuration of a distributed worker."""
 
     @classmethod
     def definition(cls) -> ConfigDef:

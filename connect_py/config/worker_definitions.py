@@ -182,7 +182,7 @@ def distributed_config_def() -> ConfigDef:
 
 
 def security_config_def() -> ConfigDef:
-    """Return the security settings for Kafka clients of the worker and of connectors."""
+    """Return the security settings that the Kafka clients of workers and connectors share."""
     definition = ConfigDef()
     _define(definition, _SSL)
     _define(definition, _SASL)

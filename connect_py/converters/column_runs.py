@@ -13,7 +13,7 @@ from connect_py.api.schema import Schema, Value
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FREE_CUTS: Final = 8  # number of runs that each call may have regardless of their length
+_FREE_CUTS: Final = 8  # number of runs that a call may return regardless of their length
 
 
 def column_runs(

@@ -262,7 +262,7 @@ class BooleanConverter(_PrimitiveConverter):
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """Infers the type of each header value from its text. Accepts any bytes."""
+    """Infers the type of each header value from its text. Accepts any byte sequence."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Do nothing, because the converter has no properties."""

@@ -123,7 +123,7 @@ class AvroType:
     """Converts a decoded value with the schema `plain`, other than None, or raises DataError."""
     column: ToColumn
     """Converts an Arrow column with the schema `plain` to `schema`, or raises NotColumnar."""
-    # False if the type contains a union of several types, or a map whose keys may be null or equal
+    # False if the type contains a union of several types, or a map whose keys may be null or repeat
     columnar: bool = True
 
 

@@ -335,7 +335,7 @@ class _SchemaMaker:
         return ".".join(map(self.scrubbed, name.split(".")))
 
     def scrubbed(self, name: str) -> str:
-        """Return a valid Avro name."""
+        """Return a valid Avro name for `name`."""
         if _NAME.fullmatch(name):
             return name
         if not self.options.scrub_names:

@@ -21,7 +21,7 @@ SERIALIZATION_ERROR: Final = (
 )
 LARGE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 1000
-MAX_NUMBER_LENGTH: Final = 1000  # characters of an integer
+MAX_NUMBER_LENGTH: Final = 1000  # characters in an integer
 _LARGEST_EXPONENT: Final = 1 << 31  # maximum exponent of a BigDecimal
 MAX_NAME_LENGTH: Final = 50_000  # characters
 MAX_STRING_LENGTH: Final = 20_000_000  # characters

@@ -123,7 +123,7 @@ def decimal_of(number: int, scale: int) -> Decimal:
 class JsonValueReader:
     """Converts trees to values that match a schema.
 
-    Like Java, it converts most values of a wrong type to zero, false, or null.
+    Like Java, it converts most values of the wrong type to zero, false, or null.
     """
 
     replace_null_with_default: bool = True

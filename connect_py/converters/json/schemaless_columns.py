@@ -333,7 +333,7 @@ _parse: Final = msgspec.json.Decoder().decode
 
 
 class _ParsedRows(LazyColumn):
-    """Column whose row values are parsed from the messages, which is faster than reading Arrow.
+    """Column whose row values are parsed from the messages. This is faster than reading Arrow.
 
     The native decoder has accepted all messages. For such messages, msgspec returns the same values
     as the row form.

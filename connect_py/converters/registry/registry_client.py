@@ -1,4 +1,4 @@
-"""Creates schema registry clients from the same properties as in Java."""
+"""Creates schema registry clients from the properties that the Java client uses."""
 
 from __future__ import annotations
 
