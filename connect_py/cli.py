@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def connect_py() -> None:
-    """Run `connect-py` with its own commands and the commands of plugins."""
+    """Run `connect-py` with its own commands and the commands that plugins provide."""
     from importlib.metadata import entry_points
 
     from connect_py.api.command import COMMANDS

@@ -88,7 +88,7 @@ class TableComparison:
 
 
 class Comparison:
-    """Compares all tables of the schema `public` with the Iceberg tables of a namespace."""
+    """Compares all tables in the schema `public` with the Iceberg tables in a namespace."""
 
     def __init__(
         self, postgres: PostgresServer, database: str, catalog: SqlCatalog, namespace: str

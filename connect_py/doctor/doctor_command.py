@@ -44,8 +44,8 @@ def doctor(
     """Check this machine, Kafka, the catalog, and the storage before a worker starts.
 
     The checks cover Java, jars, ports, plugins, topics, and permissions. Without files, only the
-    machine is checked. Worker properties add checks of the worker's ports, plugins, brokers,
-    internal topics, and permissions. A connector adds checks of the connector's configuration,
+    machine is checked. Worker properties add checks for the worker's ports, plugins, brokers,
+    internal topics, and permissions. A connector adds checks for the connector's configuration,
     topics, catalog, and storage. The storage check writes and removes a probe file. Nothing else is
     changed, and nothing is downloaded. The exit status is 1 if a check failed, otherwise 0.
     """

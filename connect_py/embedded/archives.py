@@ -26,7 +26,7 @@ from connect_py.embedded.spark_environment import (
     spark_environment,
 )
 
-# takes 30 seconds on an idle machine, but may have to wait because of the lowest priority
+# creation takes 30 seconds on an idle machine, but can take much longer at the lowest priority
 _SPARK_SECONDS = 600.0
 _NICE = 19
 # A plugin module that is run by name, because the embedded runtime does not import plugins.
@@ -38,12 +38,12 @@ class ArchiveError(ConnectError):
 
 
 def broker_archive() -> ClassDataArchive:
-    """Return the class data archive for the Java and the jars of `KafkaBroker`."""
+    """Return the class data archive for the Java and the jars that `KafkaBroker` uses."""
     return ClassDataArchive("broker", find_java(), tuple(JarLock.shipped("broker").resolve()))
 
 
 def make_archives(*requested: str) -> list[str]:
-    """Create missing archives and return the names of the created ones.
+    """Create missing archives and return their names.
 
     The arguments select archives, "broker" or "spark". The default is both.
 

@@ -1,4 +1,4 @@
-"""Per-user cache of downloads and archives."""
+"""Per-user cache for downloads and archives."""
 
 from __future__ import annotations
 

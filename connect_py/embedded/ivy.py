@@ -144,7 +144,7 @@ def _run(
                     process.wait()
         if status != 0:
             last = log_path.read_text(errors="replace").strip().splitlines()[-25:]
-            raise IvyError(f"failed to download the jars of {title}:\n" + "\n".join(last))
+            raise IvyError(f"failed to download the jars for {title}:\n" + "\n".join(last))
 
 
 def _variant(name: str) -> str:
@@ -222,7 +222,7 @@ def _wait(process: subprocess.Popen[bytes], title: str, cache: Path) -> int:
     console = Console(stderr=True)
     if not console.is_terminal:
         print(
-            f"downloading the jars of {title}, which are then cached", file=sys.stderr, flush=True
+            f"downloading the jars for {title}, which are then cached", file=sys.stderr, flush=True
         )
     progress = Progress(
         TextColumn("{task.description}"),
@@ -234,14 +234,14 @@ def _wait(process: subprocess.Popen[bytes], title: str, cache: Path) -> int:
         disable=not console.is_terminal,
     )
     with progress:
-        task = progress.add_task(f"downloading the jars of {title}", total=None)
+        task = progress.add_task(f"downloading the jars for {title}", total=None)
         while time.monotonic() - started < _DEADLINE_SECONDS:
             try:
                 return process.wait(_POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 progress.update(task, completed=_bytes_in(cache))
     raise IvyError(
-        f"timed out after {_DEADLINE_SECONDS:.0f} s while downloading the jars of {title}"
+        f"timed out after {_DEADLINE_SECONDS:.0f} s while downloading the jars for {title}"
     )
 
 

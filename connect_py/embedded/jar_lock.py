@@ -81,7 +81,7 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class JarLock:
-    """A set of files, in the order of the lock file."""
+    """A set of files, in the order in which the lock lists them."""
 
     name: str
     jars: tuple[Jar, ...]

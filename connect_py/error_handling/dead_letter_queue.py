@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class DeadLetterQueue(ErrorReporter):
-    """Dead-letter queue of one sink task. Used on the task's thread.
+    """Dead-letter queue for one sink task. Used on the task's thread.
 
     If a send fails permanently, the task fails at its next flush.
     """

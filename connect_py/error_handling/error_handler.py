@@ -77,7 +77,7 @@ class ErrorReporter(ABC):
 
 @dataclass(slots=True)
 class ErrorCounters:
-    """Totals since the start of the task, for `task-error-metrics`."""
+    """Totals since the task started, for `task-error-metrics`."""
 
     failures: int = 0  # failed attempts
     errors: int = 0  # permanently failed records

@@ -20,7 +20,7 @@ class LaterReporter(ErrorReporter):
         self._failed.append(failed)
 
     def send(self, below: Mapping[TopicPartition, int]) -> None:
-        """Report failures of records below these offsets, and discard all other failures."""
+        """Report the failures of records below these offsets, and discard all other failures."""
         failed, self._failed = self._failed, []
         for each in failed:
             if each.origin is not None and each.origin.offset < below.get(

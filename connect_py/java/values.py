@@ -1,4 +1,4 @@
-"""Parses and formats values of unknown types, like `org.apache.kafka.connect.data.Values`."""
+"""Parses and formats values of unknown type, like `org.apache.kafka.connect.data.Values`."""
 
 from __future__ import annotations
 

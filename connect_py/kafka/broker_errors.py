@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 class LastBrokerError:
     """Stores the most recent connection error, which a client reports only while it is polled.
 
-    Without it, requests fail with "timed out" as the only reason.
+    Without this error, failed requests would report only "timed out".
     """
 
     def __init__(self) -> None:

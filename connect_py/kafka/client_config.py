@@ -73,7 +73,7 @@ _PRODUCER: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-# Expert settings of librdkafka that do not exist in Java. They are passed through.
+# Expert librdkafka settings that do not exist in Java. They are passed through.
 _NATIVE_COMMON: Final = frozenset(
     {
         "debug",
@@ -174,7 +174,7 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
     "cooperative-sticky": "cooperative-sticky",
 }
 
-# Settings whose default differs between librdkafka and Java are set explicitly. The worker's and
+# Settings whose defaults differ between librdkafka and Java are set explicitly. The worker's and
 # the connector's settings take precedence.
 _EXPLICIT_COMMON: Final[Settings] = {
     "reconnect.backoff.ms": 50,
@@ -376,7 +376,7 @@ _ADMIN_KEYS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClientConfigs:
-    """Client settings of one task, resolved from Connect's layers.
+    """Client settings for one task, resolved from Connect's layers.
 
     If the task is None, the settings are for requests about a connector.
 
@@ -399,7 +399,7 @@ class ClientConfigs:
         )
 
     def consumer(self) -> Settings:
-        """Return the settings of the sink consumer, except `max.poll.records`.
+        """Return the settings for the sink consumer, except `max.poll.records`.
 
         The method `max_poll_records` returns that setting.
         """
@@ -429,13 +429,13 @@ class ClientConfigs:
         return None if text is None else max(1_000, int(text))
 
     def producer(self) -> Settings:
-        """Return the settings of the source producer."""
+        """Return the settings for the source producer."""
         return translate(
             self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer"), "producer"
         )
 
     def transactional_producer(self, task: int | None = None) -> Settings:
-        """Return the settings of a task's exactly-once source producer.
+        """Return the settings for a task's exactly-once source producer.
 
         `task` is the number of another task. None selects this task.
         """
@@ -467,14 +467,14 @@ class ClientConfigs:
         return settings
 
     def dead_letter_producer(self) -> Settings:
-        """Return the settings of the dead-letter queue's producer."""
+        """Return the settings for the dead-letter queue's producer."""
         return translate(
             self._layers(self._base("connector-dlq-producer") | _TASK_PRODUCER, "producer"),
             "producer",
         )
 
     def admin(self, client: str = "connector-adminclient") -> Settings:
-        """Return the settings of an admin client. `client` is the prefix of its client ID."""
+        """Return the settings for an admin client. `client` is the prefix of its client ID."""
         base = {key: value for key, value in self.worker.items() if _ADMIN_KEYS.fullmatch(key)}
         return translate(self._layers(base | self._base(client), "admin"), "admin")
 

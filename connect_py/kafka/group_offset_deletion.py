@@ -82,7 +82,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 
 
 class _Library:
-    """Typed functions of librdkafka, without the prefix `rd_kafka_`."""
+    """Typed librdkafka functions, without the prefix `rd_kafka_`."""
 
     def __init__(self) -> None:
         loaded = ctypes.CDLL(cimpl.__file__)  # exposes the librdkafka that it links to

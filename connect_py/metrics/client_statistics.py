@@ -1,4 +1,4 @@
-"""Statistics of a Kafka client: the lag of each partition, and totals of records and bytes."""
+"""Statistics for a Kafka client: each partition's lag, and record and byte totals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _DECODER = msgspec.json.Decoder(_Statistics)
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """Statistics of one client: totals, rates, and the lag by topic and partition."""
+    """Statistics for one client: totals, rates, and the lag by topic and partition."""
 
     client_id: str
     values: Mapping[str, float]

@@ -16,9 +16,9 @@ WORKER_GROUP: Final = "connect-worker-metrics"
 
 
 class NameFamily(Enum):
-    """Naming scheme of the metrics. The values are the names used in the configuration."""
+    """Naming scheme for metrics. The values are the names used in the configuration."""
 
-    CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; string metrics are labels of the group
+    CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; string metrics become labels
     STRIMZI = "strimzi"  # as in the JMX exporter examples: without `connect-` and `-metrics`
     # like CONFLUENT, but the names of string metrics end with _info
     STRIMZI_REPORTER = "strimzi-reporter"

@@ -20,7 +20,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class TextSample:
-    """A string metric, exported as a label of a time series with the constant value 1."""
+    """A string metric, exported as a label on a time series with the constant value 1."""
 
     group: str
     name: str

@@ -106,7 +106,7 @@ Change: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfigState:
-    """Snapshot of the config topic."""
+    """Snapshot of the config topic's state."""
 
     offset: int = -1  # next offset to read, or -1 before the first record
     session_key: SessionKey | None = None
@@ -241,7 +241,7 @@ class ConfigTable:
         if data is None:
             self._target_states.pop(name, None)
             self._stop_reasons.pop(name, None)
-            # a null value resets the state, so an existing connector is started again
+            # a null value resets the state, so an existing connector is restarted
             if name in self._configs:
                 self._target_states[name] = TargetState.STARTED
             return []
@@ -324,7 +324,7 @@ class ConfigTable:
             return []
         count = _int32(data, "tasks")
         if count is None or count < 0:
-            log.error("config topic: skipping commit of connector %s without task count", name)
+            log.error("config topic: skipping commit of connector %s without a task count", name)
             return []
         buffered = self._buffered.pop(name, {})
         missing = [number for number in range(count) if number not in buffered]

@@ -175,7 +175,7 @@ class ConfigStore(LogStore):
         """Write transactions in order and read the last one back.
 
         If Java workers use the topic later, they may read uncommitted records. Therefore, each
-        record of a transaction must be harmless without the other records.
+        record in a transaction must be harmless without the other records.
         """
         try:
             last = -1

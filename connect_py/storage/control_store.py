@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class ControlListener(Protocol):
-    """Receives the records of the topic in order on the reader's thread. Must not block."""
+    """Receives the topic's records in order on the reader's thread. Must not block."""
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None: ...
 

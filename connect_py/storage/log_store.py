@@ -1,4 +1,4 @@
-"""`LogStore`: base class of the stores that read an internal topic."""
+"""`LogStore`: base class for the stores that read an internal topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STOP_SLICE_SECONDS = 0.2  # maximum delay until a stop is noticed
 
 
 class LogStore:
-    """Base class of stores that apply the records of a log to a table. Thread-safe."""
+    """Base class for stores that apply the records in a log to a table. Thread-safe."""
 
     def __init__(self, topic: str, log: StorageLog) -> None:
         self.topic = topic

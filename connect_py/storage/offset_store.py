@@ -1,4 +1,4 @@
-"""`OffsetStore`: reads an offset topic of source connectors into a table, and writes to it."""
+"""`OffsetStore`: reads a topic of source offsets into a table, and writes to the topic."""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ class OffsetTable:
         """Apply one record. Malformed records are logged and skipped."""
         parsed = _parse_key(key)
         if parsed is None:
-            log.warning("offset topic: skipping key that is not a list of connector and partition")
+            log.warning(
+                "offset topic: skipping key that is not a list of a connector and a partition"
+            )
             return
         raw = key or b""
         other = self._stamps.get(raw)
@@ -135,7 +137,7 @@ class OffsetTable:
         self._partitions[identity] = parsed[1]
 
     def get(self, connector: str, partition: SourcePartition) -> SourceOffset | None:
-        """Return the latest offset of a source partition under any of its raw keys, or None."""
+        """Return a source partition's latest offset, stored under any of its raw keys, or None."""
         return self._current_offset(canonical(connector, partition))
 
     def _current_offset(self, identity: Canonical) -> SourceOffset | None:

@@ -1,4 +1,4 @@
-"""`StatusStore`: reads the status topic into a table, and writes to it.
+"""`StatusStore`: reads the status topic into a table, and writes to the topic.
 
 Regular and safe puts follow Kafka Connect's rules; see `StatusStore.put`.
 """
@@ -32,7 +32,7 @@ RETRY_SECONDS = 0.3
 
 
 class StatusStore(LogStore):
-    """Stores the statuses of connectors and tasks, and the topics they use. Thread-safe."""
+    """Stores the statuses of connectors and tasks, and the topics that they use. Thread-safe."""
 
     def __init__(self, topic: str, logs: LogMaker, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

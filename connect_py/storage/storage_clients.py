@@ -19,7 +19,7 @@ Settings: TypeAlias = dict[str, str | int | float]
 
 WRITE_TIMEOUT_MS = 30_000
 POLL_INTERVAL_MS = 300_000  # for the group membership client, which polls continuously
-# an open transaction of a failed leader blocks readers for this long
+# a failed leader's open transaction blocks readers for this long
 TRANSACTION_TIMEOUT_MS = 6_000
 
 
@@ -76,7 +76,7 @@ class StorageClients:
         return settings
 
     def lone_leader_settings(self) -> Settings:
-        """Return settings for the idempotent producer of a leader without transactions."""
+        """Return settings for an idempotent producer, for a leader that uses no transactions."""
         settings = {**self.producer_settings("configs-leader"), "enable.idempotence": True}
         return {**settings, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
 

@@ -18,7 +18,7 @@ class LogTimeoutError(ConnectError):
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record of a log."""
+    """One record in a log."""
 
     partition: int
     offset: int
@@ -29,7 +29,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One record of a transaction."""
+    """One record in a transaction."""
 
     topic: str
     key: bytes

@@ -53,7 +53,7 @@ class TopicAdmin:
         create: bool = True,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
-        """Create the object. Without `create`, a missing topic is an error.
+        """Create the object. If `create` is false, a missing topic is an error.
 
         `pause` waits the specified number of seconds between two attempts. It returns True if the
         worker is stopping, which ends the attempts.

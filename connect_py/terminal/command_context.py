@@ -35,7 +35,7 @@ class WorkerParts:
     ]
     pipelines: Callable[[Mapping[str, str], Path | None], PipelineFactory]
     resolve: Callable[[Mapping[str, str], Path], dict[str, str]]
-    # exports the locations of Java and of the requested jars to the environment
+    # exports the locations of Java and the requested jars to the environment
     export_java: Callable[[Iterable[str]], None]
 
 
@@ -99,7 +99,7 @@ class LocalContext:
         return None if self._worker_options is None else self.rest_client()
 
     def rest_client(self) -> RestClient:
-        """Return the client of a command that was declared with `worker=True`."""
+        """Return the client for a command that was declared with `worker=True`."""
         if self._client is None:
             if self._worker_options is None:
                 raise TypeError("the command was not declared with worker=True")

@@ -132,9 +132,9 @@ def _program_options(
 def all_entries(
     built_in: Iterable[CommandEntry], plugins: Iterable[EntryPoint]
 ) -> list[CommandEntry]:
-    """Return the built-in commands and the plugins' commands.
+    """Return the built-in commands and the commands that plugins provide.
 
-    Tables that cannot be imported, commands whose name already exists, and commands without a group
+    Tables that cannot be imported, commands whose names already exist, and commands without a group
     are skipped with a warning, because a defective plugin must not disable `connect-py`.
     """
     entries = {entry.name: entry for entry in built_in}

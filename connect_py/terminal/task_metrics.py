@@ -41,7 +41,7 @@ class TaskMetrics:
         clients = {f"{_CONSUMER}{connector}-{task}": (connector, task) for connector, task in tasks}
         rates: dict[Key, float] = {}
         dead_letters: defaultdict[Key, float] = defaultdict(float)
-        # keyed by partition, because a worker may report a partition under two naming schemes
+        # keyed by partition, because a worker may report a partition with two naming schemes
         lags: dict[tuple[Key, str, str], float] = {}
         last_commits: dict[str, float] = {}
         for sample in (sample for response in responses for sample in _samples(response)):
@@ -68,7 +68,7 @@ def worker_group(response: str) -> str | None:
 
 
 def _samples(response: str) -> Iterator[Sample]:
-    """Yield only the samples used here, because a large worker reports thousands of others."""
+    """Yield only the samples that are used here. A large worker reports thousands more."""
     from prometheus_client.parser import text_string_to_metric_families
 
     lines = [line for line in response.splitlines() if any(part in line for part in _LINE_PARTS)]

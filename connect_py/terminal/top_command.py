@@ -27,7 +27,7 @@ def top(
 
     The values are read from the metrics of all workers in the group. REC/S: records that tasks
     read per second, averaged over the last 30 seconds. LAG: records that the consumer has not
-    read. COMMIT: time since the last commit to a table of an Iceberg sink. DEAD: dead-letter
+    read. COMMIT: time since an Iceberg sink last committed to a table. DEAD: dead-letter
     records since the task started. Ctrl-C exits. The exit status is 2 if no worker responds.
     """
     worker, clock, output = context.rest_client(), SystemClock(), console()

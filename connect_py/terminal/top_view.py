@@ -20,7 +20,7 @@ Row = tuple[str, str, str, str, str, str]
 
 
 def top_frame(worker: RestClient, now_seconds: float) -> RenderableType:
-    """Return a frame with the states of all connectors and the metrics of the group's workers.
+    """Return a frame with the states of all connectors and the group's metrics.
 
     Raises:
         WorkerUnreachableError: The worker does not respond.

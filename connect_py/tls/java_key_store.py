@@ -57,7 +57,7 @@ class ProtectedKey:
 
 @dataclass(frozen=True, slots=True)
 class JavaKeyStore:
-    """Entries of a key store by alias, in the order of the file."""
+    """Entries in a key store, keyed by alias, in file order."""
 
     certificates: Mapping[str, bytes]  # trusted X.509 certificates in DER
     keys: Mapping[str, ProtectedKey]
