@@ -21,8 +21,8 @@ from connectors.iceberg.config.keys import MAINTENANCE_PREFIX, TABLE_PREFIX
 from connectors.iceberg.config.tag_schedule import parse_duration
 
 MINUTES, HOURS, DAYS = 60_000, 3_600_000, 86_400_000
-AUTO_SNAPSHOTS: Final = 1000  # default of `snapshots` with `enabled=auto`
-# default of `snapshots` with `enabled=true` and in `connect-py maintain`
+AUTO_SNAPSHOTS: Final = 1000  # default for `snapshots` with `enabled=auto`
+# default for `snapshots` with `enabled=true` and in `connect-py maintain`
 FULL_SNAPSHOTS: Final = 100
 # table property that marks tables created by the sink, which `auto` maintains
 CREATED_KEY: Final = "connect-py.created-by-sink"

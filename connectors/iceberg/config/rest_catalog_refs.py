@@ -1,7 +1,7 @@
 """Checks whether a REST catalog rejects the branches and tags that a connector requires.
 
 The REST specification does not define how a catalog reports whether it supports branches and tags
-of tables. Nessie accepts only `main`, because its own branches span the whole catalog, and returns
+on tables. Nessie accepts only `main`, because its own branches span the whole catalog, and returns
 a property that identifies it as Nessie. Other catalogs without support for branches and tags reject
 the first commit that requires them.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ONLY_MAIN: Final = "nessie.is-nessie-catalog"  # property in the configuration of the catalog
+_ONLY_MAIN: Final = "nessie.is-nessie-catalog"  # property in the catalog's configuration
 _REST_CATALOG: Final = "org.apache.iceberg.rest.RESTCatalog"
 _REQUEST_SECONDS: Final = 2.0  # timeout of each network operation
 _SECONDS: Final = 5.0  # timeout of a whole request

@@ -35,7 +35,7 @@ from connectors.iceberg.table.table import WriteMode
 
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20
-TARGET_FILE_BYTES = 512 * MEGABYTE  # default of the option and of the table property
+TARGET_FILE_BYTES = 512 * MEGABYTE  # default for the option and for the table property
 LONGEST_TOPIC = 249  # characters; Kafka's limit for topic names
 _UNSAFE_IN_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 
@@ -882,7 +882,7 @@ class SinkOptions:
         return f"{self.transactional_prefix}connect-{self.connector}-coordinator"
 
     def format_version(self, name: str = "") -> int:
-        """Return the format version of a table that the sink creates.
+        """Return the format version for a table that the sink creates.
 
         Without a name, the result is the version for destination tables.
         """
@@ -893,7 +893,7 @@ class SinkOptions:
         return 3 if merges or self.json_variants else 2
 
     def mode_of(self, name: str) -> WriteMode:
-        """Return the write mode of a table.
+        """Return the write mode for a table.
 
         Dead-letter tables and change logs are always appended to.
         """
@@ -910,7 +910,7 @@ class SinkOptions:
         return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)
 
     def marks_deletes(self, name: str) -> bool:
-        """Return True if deletes mark the rows of a table instead of removing them."""
+        """Return True if deletes mark the rows in a table instead of removing them."""
         return self.mark_deletes and self.mode_of(name) is WriteMode.MERGE
 
     def may_create(self, name: str) -> bool:

@@ -86,7 +86,7 @@ class SparkConfig:
         return [f"-Xmx{heap}", *defaults, *options]
 
     def static_settings(self) -> dict[str, str]:
-        """Return the settings that all sessions of a driver share.
+        """Return the settings that all sessions in a driver share.
 
         Connectors with equal static settings may share a driver.
         """

@@ -37,7 +37,7 @@ def row_numbers(mask: pa.BooleanArray) -> list[int]:
 
 
 def bad_rows(mask: pa.BooleanArray, message: str, reason: FailureReason | None = None) -> BadRows:
-    """Return an error that has the same message for each row of a mask."""
+    """Return an error that has the same message for each row in a mask."""
     return BadRows(dict.fromkeys(row_numbers(mask), DataError(message, reason=reason)))
 
 
@@ -63,7 +63,7 @@ def column_at(column: Column | None, path: Iterable[str]) -> Column | None:
 
 
 def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, Schema | None]:
-    """Return the values and schema of a field of a struct column, or of a key of a map column.
+    """Return the values and schema for a field in a struct column or a key in a map column.
 
     The values are null where the struct is null. If the field does not exist, all values are null.
     """

@@ -129,7 +129,7 @@ def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> li
 
 
 def refuse_nulls(nulls: pa.BooleanArray, column: str, reason: str, run: Run) -> None:
-    """Report the nulls in a required column, except in rows that have already been reported."""
+    """Report nulls in a required column, except in rows already reported for this column."""
     for failure in run.failures:
         if failure.column == column and len(failure.rows) == len(nulls):
             nulls = pc.and_not(nulls, failure.rows)

@@ -91,7 +91,7 @@ def temporal_type_of(schema: Schema | None, type_: pa.DataType) -> TemporalType 
 
 
 def has_other_unit(schema: Schema | None) -> bool:
-    """Return True for durations and years, which are neither plain numbers nor temporal."""
+    """Return True for durations and years, which are neither plain numbers nor dates or times."""
     return schema is not None and logical_name(schema) in _OTHER_UNITS
 
 

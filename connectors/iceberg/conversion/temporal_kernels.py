@@ -202,9 +202,8 @@ def _cast(data: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
         if utc and arrow_type.tz is None:
             data = pc.utf8_slice_codeunits(data, 0, -1)
         elif not utc and arrow_type.tz is not None:
-            ends = pc.unique(
-                pc.utf8_slice_codeunits(data, -6)
-            )  # if these are offsets, few are distinct
+            # offsets have few distinct values
+            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))
             if not pc.all(pc.match_substring_regex(ends, _OFFSET)).as_py():
                 return data.cast(pa.timestamp("us")).view(arrow_type)
         return data.cast(arrow_type)

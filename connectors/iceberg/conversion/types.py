@@ -264,7 +264,7 @@ def type_of_schema(
             column_type = "uuid"
         if name == JSON and schema.type is Type.STRING and options.variants:
             column_type = "variant"
-        # If the type time is not allowed, the base type applies, which is a number or string.
+        # If time columns are not allowed, the base type applies, which is a number or string.
         if column_type is not None and (column_type != "time" or options.times):
             return column_type
     if schema.type is Type.STRUCT:

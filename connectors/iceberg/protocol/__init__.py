@@ -1,4 +1,4 @@
-"""The exactly-once commit protocol of the Iceberg sink, as state machines without I/O.
+"""The Iceberg sink's exactly-once commit protocol, as state machines without I/O.
 
 `docs/protocol.md` defines its rules. The state machines do not depend on Kafka, Spark, Arrow,
 threads, or clocks, and the current time is an argument. `CoordinatorState` and `TaskState` return
@@ -26,7 +26,7 @@ injects every known kind of fault into both state machines
 | `unpublished_commits` | commits awaiting approval |
 | `alter_offsets` | deliberate rewind or skip while the connector is stopped |
 | `faults` | fault points at which a test can interrupt the process |
-| `iceberg_metrics` | metrics of the sink |
+| `iceberg_metrics` | the sink's metrics |
 
 The last two modules are not part of the state machines. They are in this package because it is the
 lowest one that tasks, the coordinator, and the Spark driver all depend on. A fault point marks a
@@ -64,14 +64,13 @@ Fault points (`faults`), the step of each, and the state that a crash at that po
     before_start_commit      1  nothing
     after_start_commit       1  a cycle without a coordinator; the next epoch detaches all tasks
     before_close_files       2  orphan files from this epoch; `CleanFiles` deletes them after the
-                                first commit of the next epoch to the same table
+                                next epoch's first commit to the same table
     after_close_files        2  as for before_close_files
     after_report             2  a range whose sender has crashed; it is accepted, and the next owner
                                 starts at its end
     after_accept             3  ranges that were not applied; the next epoch starts at the floor
     before_prepare           4  as for after_accept
-    before_compare_and_swap  4  possibly an invisible snapshot; the swap of a paused coordinator
-                                fails
+    before_compare_and_swap  4  possibly an invisible snapshot; a paused coordinator's swap fails
     after_compare_and_swap   5  some tables ahead of other tables, and rows below E are read again
                                 and dropped; or an unknown outcome, which the ledger resolves
     before_commit_complete   6  tables ahead of the group; rows are read again and dropped

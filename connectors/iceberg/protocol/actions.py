@@ -98,9 +98,9 @@ class CommitTable:
     """Commit one snapshot of a table, and call `on_commit_outcome`.
 
     The transaction may succeed only if the table has the version `expected`. Every attempt checks
-    this. The transaction also writes `ledger` to the snapshot summary under the connector's
-    key, and `property_text` with the snapshot ID to the table property. A repeated action is the
-    same object.
+    this. The transaction also writes `ledger` to the snapshot summary under the connector's key,
+    and `property_text` with the snapshot ID to the table property. A repeated action is the same
+    object.
     """
 
     table: str
@@ -175,7 +175,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Seek a partition to an offset, and drop its polled records."""
+    """Seek to an offset in a partition, and drop the records that were polled from it."""
 
     partition: TopicPartition
     offset: int
@@ -183,7 +183,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Drop the staged rows of a partition that have not been reported."""
+    """Drop staged rows from a partition that have not been reported."""
 
     partition: TopicPartition
 

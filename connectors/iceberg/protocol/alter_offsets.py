@@ -34,7 +34,7 @@ def altered_group(
             The other partitions retain their offset and metadata.
         group: The current group offsets.
         lookups: The ledgers of all known tables.
-        topic_ids: The topic IDs by name.
+        topic_ids: The topic IDs by topic name.
         start_number: The worker's count of the connector's starts.
         nonce: A unique string that distinguishes epochs with the same number.
     """

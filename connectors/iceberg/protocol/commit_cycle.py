@@ -121,7 +121,7 @@ class CommitCycle:
         return [LoadTable(name) for name in self.work]
 
     def is_done(self) -> bool:
-        """Return True if the work on all tables of the cycle is done."""
+        """Return True if the work on all tables in the cycle is done."""
         return not self.is_collecting and all(work.step is Step.DONE for work in self.work.values())
 
     def finish(self) -> list[CoordinatorAction]:
@@ -391,10 +391,10 @@ class CommitCycle:
     def _valid_through(self, after: Mapping[TopicPartition, int]) -> int | None:
         """Return the Unix time up to which a table at these offsets has all records, or None.
 
-        This is the earliest of the times of all partitions. The time of a partition is that of its
-        latest record in the cycle. If it has none, the later of two times applies: the time of its
-        latest record before the cycle, and, if the table has reached the log end, the time at which
-        the topic was last described.
+        The result is the earliest time over all partitions. For a partition with records in the
+        cycle, this is the time of the latest record. For any other partition, it is the time of
+        the latest record before the cycle or, if later and the table has reached the log end, the
+        time at which the topic was last described.
         """
         times: list[int] = []
         for partition, state in self._progress.partitions.items():

@@ -74,12 +74,12 @@ class CommitRequest:
     unpublished_branch: str | None = None
     expectations: Sequence[Expectation] = ()
     step: CycleStep | None = None  # user-defined query or function that transforms the rows
-    aggregates: Sequence[CycleAggregate] = ()  # aggregate tables that this table updates
+    aggregates: Sequence[CycleAggregate] = ()  # tables that commits to this table update
     # schema evolution for the results of the step and the aggregates
     evolution: EvolutionPolicy = field(default_factory=dict)
     # True if the sink creates missing tables; a new table gets its columns from the step's result
     creates: bool = False
-    rejected_table: str = ""  # receives the rows that expectations reject
+    rejected_table: str = ""  # table for the rows that expectations reject
     # prefix of scratch branches from earlier releases (rule 40 of the commit protocol)
     work_branch: str = "connect-work"
     file_prefix: str = "connect-"  # prefix of new files, by which rule 18 recognizes them

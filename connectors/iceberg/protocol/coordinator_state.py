@@ -50,7 +50,7 @@ _Input = Callable[Concatenate["CoordinatorState", _P], list[CoordinatorAction]]
 
 
 def _input(method: _Input[_P]) -> _Input[_P]:
-    """Ignore inputs after the end of the epoch, and return the action of an input that ends it."""
+    """Ignore inputs after the end of the epoch, and return the action of `EpochEndedError`."""
 
     @wraps(method)
     def checked(
@@ -271,7 +271,7 @@ class CoordinatorState:
 
     @property
     def quiet_tables(self) -> list[str]:
-        """Tables without a commit or request in progress. Their owner calls `on_table_seen`."""
+        """Tables without a commit or request in progress, to be passed to `on_table_seen`."""
         tables_in_cycle = self._cycle.work if self._cycle else {}
         return [
             name
@@ -445,7 +445,7 @@ class CoordinatorState:
         return [*cycle.apply(), *self._finish_if_done()]
 
     def _finish_if_done(self) -> list[CoordinatorAction]:
-        """Release offsets after the work on all tables of the cycle is done (step 6)."""
+        """Release offsets after the work on all tables in the cycle is done (step 6)."""
         cycle = self._cycle
         if cycle is None or not cycle.is_done():
             return []

@@ -73,7 +73,7 @@ def parse_faults(spec: str) -> dict[str, _Plan]:
     """Parse the items of the environment variable.
 
     Raises:
-        ValueError: An item is not valid. Otherwise, a test might pass without its faults.
+        ValueError: An item is not valid. If it were ignored, a test might pass without its faults.
     """
     plans = {}
     for item in filter(None, (part.strip() for part in spec.split(","))):
@@ -147,7 +147,7 @@ class _Faults:
                     os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
-                # sent to this thread, because it must stop before it returns
+                # sent to this thread, because this thread must not continue
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)

@@ -1,4 +1,4 @@
-"""`IcebergMetrics`: metrics of the Iceberg sink, in addition to the metrics of all sinks."""
+"""`IcebergMetrics`: metrics of the Iceberg sink, in addition to the metrics that all sinks have."""
 
 from __future__ import annotations
 

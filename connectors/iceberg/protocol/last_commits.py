@@ -22,7 +22,7 @@ Stamp = tuple[int, int]
 
 
 class LastCommits:
-    """Records the stamp of the newest known commit to each table.
+    """Records the stamp (epoch number and cycle) of the newest known commit to each table.
 
     The coordinator sends the stamps to the tasks with every floor, and the tasks commit them with
     the offsets. If the stamps exceed the size limit, the tables with the oldest commits are

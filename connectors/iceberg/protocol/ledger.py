@@ -34,7 +34,7 @@ def ledger_key(group: str) -> str:
 
 
 def group_of(property_key: str) -> str:
-    """Return the connector group in a ledger key, including ledger keys of aggregates."""
+    """Return the connector group in a ledger key, including ledger keys for aggregates."""
     return property_key.partition("ledger.")[2]
 
 
@@ -67,7 +67,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicLedger:
-    """Entries of all partitions of one topic, which are valid only for its topic ID."""
+    """Entries for all partitions of one topic, which are valid only for its topic ID."""
 
     topic_id: str
     partitions: Mapping[int, LedgerEntry]
@@ -78,10 +78,10 @@ class Ledger:
     """Positions of all partitions after one commit to one table."""
 
     epoch: Epoch
-    commit: str  # UUID of the commit, which resolves an unknown outcome
+    commit: str  # UUID of the commit, used to resolve an unknown outcome
     cycle: int
     table: str  # UUID of the table
-    cluster: str  # ID of the Kafka cluster of the topics
+    cluster: str  # ID of the Kafka cluster that contains the topics
     topics: Mapping[str, TopicLedger]
 
     def entry(self, partition: TopicPartition, topic_id: str | None = None) -> LedgerEntry | None:

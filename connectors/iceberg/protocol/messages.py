@@ -42,9 +42,9 @@ class Need(Enum):
 
     CREATE = "create"  # the task has not opened the table; open it, or create it if allowed
     EVOLVE = "evolve"  # rows do not fit the table schema that the task uses
-    PAIR = (
-        "pair"  # an insert waits for the delete of its key change, which another task may have read
-    )
+    # an insert waits for the delete that belongs to the same key change, which another task may
+    # have read
+    PAIR = "pair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class TableNeed:
-    """Offset from which an opened table needs rows of a partition."""
+    """Offset from which an opened table needs rows from a partition."""
 
     uuid: str
     next: int
@@ -94,7 +94,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Floor below which all opened tables are complete.
+    """Offset below which all opened tables are complete, which is called the floor.
 
     It is valid only with the current rewind number.
     """
@@ -144,7 +144,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class EpochStarted:
-    """Start of an epoch. Tasks detach all partitions of earlier epochs and attach them again."""
+    """Start of an epoch. Tasks detach all of their partitions and attach them again."""
 
     epoch: Epoch
 
@@ -285,7 +285,7 @@ def _parts(message: Message, count: int) -> list[Message]:
 
 
 def _weight(message: Message) -> int:
-    """Estimate the number of tables and files in a message. Ten attached tables count as one."""
+    """Estimate the number of tables and files. Ten tables in an attachment count as one."""
     match message:
         case Report():
             parts = [part for r in message.ranges.values() for part in r.tables.values()]
@@ -322,8 +322,8 @@ def _text(data: bytes) -> bytes:
 def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list[Any]]:
     """Encode the needs of many partitions by table.
 
-    Each value contains the UUID of the table and, for each partition, how many offsets the
-    need is behind the position. Usually, all partitions have the same tables, and most of these
+    Each value contains the UUID of the table and, for each partition, how far the needed
+    offset is behind the position. Usually, all partitions have the same tables, and most of these
     numbers are 0. The result is empty if there are few values, or if the partitions have different
     tables.
     """

@@ -1,4 +1,4 @@
-"""`OffsetMetadata`: the metadata of the consumer group offsets that the sink commits."""
+"""`OffsetMetadata`: the metadata that the sink commits with consumer group offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OffsetMetadata:
     bound: Bound | None = None  # None if the connector does not stop automatically
 
     def to_text(self) -> str:
-        """Encode the metadata in about 100 bytes plus the commits. Brokers accept 4,096."""
+        """Encode the metadata in about 100 bytes plus the commits. Brokers allow 4,096."""
         document: dict[str, Any] = {
             "connect-py": MARK_VERSION,
             "epoch": [self.epoch.number, self.epoch.nonce],
@@ -74,7 +74,7 @@ def _read_bound(pair: Any) -> Bound | None:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """Committed offset of a partition in the consumer group."""
+    """Offset of a partition that the consumer group has committed."""
 
     offset: int
     mark: OffsetMetadata | None  # None if this connector did not commit the offset

@@ -57,7 +57,7 @@ class Bounds:
 
 
 def nest(values: Mapping[TopicPartition, T], each: Callable[[T], Any]) -> dict[str, dict[str, Any]]:
-    """Convert a map by partition to the JSON form `{"orders": {"0": each(value)}}`."""
+    """Convert a map with partitions as keys to the JSON form `{"orders": {"0": each(value)}}`."""
     nested: dict[str, dict[str, Any]] = {}
     for (topic, partition), value in sorted(values.items()):
         nested.setdefault(topic, {})[str(partition)] = each(value)
@@ -67,7 +67,7 @@ def nest(values: Mapping[TopicPartition, T], each: Callable[[T], Any]) -> dict[s
 def unnest(
     nested: Mapping[str, Mapping[str, Any]], each: Callable[[Any], T]
 ) -> dict[TopicPartition, T]:
-    """Convert the result of `nest` back into a map by partition."""
+    """Convert the result of `nest` back into a map with partitions as keys."""
     return {
         TopicPartition(topic, int(partition)): each(value)
         for topic, partitions in nested.items()

@@ -57,7 +57,7 @@ class ProtocolRules:
         return topic_id == expected_id
 
     def is_same_cluster(self, cluster: str, expected_cluster: str) -> bool:
-        """Return True if a ledger contains offsets of the connector's Kafka cluster (rule 24)."""
+        """Return True if a ledger contains offsets from the connector's Kafka cluster (rule 24)."""
         return cluster == expected_cluster
 
     # Start of an epoch
@@ -65,15 +65,15 @@ class ProtocolRules:
     def accepts_offsets_without_metadata(self, *, has_ledger: bool, has_metadata: bool) -> bool:
         """Return True if group offsets without metadata are used as start positions (rule 4).
 
-        Before the first commit, these offsets are from the connector that is replaced. Later, they
-        are from a tool that has reset the group.
+        Before the first commit, these offsets are from the connector that this one replaces. Later,
+        they are from a tool that has reset the group.
         """
         return not has_ledger and not has_metadata
 
     def is_older_commit(
         self, commit: _CommitStamp | None, newest_commit: _CommitStamp | None
     ) -> bool:
-        """Return True if the newest commit of a table is older than a recorded commit (rule 4).
+        """Return True if the newest commit to a table is older than a recorded commit (rule 4).
 
         This means that the catalog was restored from a backup. None means that there is no commit.
         """
@@ -137,7 +137,7 @@ class ProtocolRules:
     def requires_proof_of_leadership(self, *, has_ledger: bool) -> bool:
         """Return True if a commit requires a new proof of leadership (rule 9).
 
-        The first commit to a table does, because there is no earlier ledger to compare.
+        The first commit to a table does, because there is no earlier ledger to compare with.
         """
         return not has_ledger
 
@@ -146,7 +146,7 @@ class ProtocolRules:
     def is_from_earlier_start(self, start_number: int, current_start_number: int) -> bool:
         """Return True if a task has the configuration of an earlier start (rule 14).
 
-        This configuration may lack routes, so the ranges of the task may lack rows.
+        This configuration may lack routes, so the task's ranges may lack rows.
         """
         return start_number < current_start_number
 
@@ -210,7 +210,7 @@ class ProtocolRules:
         return epoch.number < start_number
 
     def has_ended(self, epoch: Epoch, highest_epoch: Epoch) -> bool:
-        """Return True if an epoch has ended because a later one was seen (rule 5)."""
+        """Return True if an epoch has ended because a later epoch was seen (rule 5)."""
         return epoch < highest_epoch
 
     def detached_partitions(

@@ -31,7 +31,7 @@ class CoordinatorSettings:
     commit_timeout_ms: int
     dynamic: bool = False  # True if rows may be routed to tables that are not in the configuration
     new_topic_allowed: bool = False  # True if a re-created topic is read from its start
-    # True if a table that cannot be opened does not limit the floor; its rows are skipped
+    # True if a table that cannot be opened does not hold back the floor; its rows are skipped
     skip_missing: bool = False
     # same as `skip_missing`, but for tables that never existed and appear only in records
     skip_unknown: bool = False
@@ -67,9 +67,8 @@ class PartitionState:
     log_start: int
     applied: int  # end of the last range that a cycle has processed
     accepted: int  # end of the last accepted range
-    mark_epoch: int | None = (
-        None  # epoch number in the group offset's metadata when the epoch started
-    )
+    # epoch number in the metadata that the group offset had when this epoch started
+    mark_epoch: int | None = None
     rewind: int = 0
     # highest floor that was sent to tasks, which may commit it; indexed by rewind number
     sent_floors: list[int] = field(default_factory=lambda: [0])
@@ -151,7 +150,8 @@ class SourceProgress:
     ) -> PartitionState:
         """Start a partition at its group offset, the lowest ledger position, or the log start.
 
-        The first available position applies. Group offsets require metadata of the sink (rule 4).
+        The first available position applies. A group offset is available only if it has the sink's
+        metadata (rule 4).
         """
         log_start = info.log_starts[partition.partition]
         ledgers = [lookup.ledger for lookup in lookups.values() if lookup.ledger]

@@ -31,7 +31,7 @@ class TableMetadata:
         self.format_version = int(document["format-version"])
         self.location = str(document["location"])
         self.properties: Mapping[str, str] = document.get("properties") or {}
-        # directory in which Iceberg's writers create the data files of an unpartitioned table
+        # directory in which Iceberg's writers create data files for an unpartitioned table
         self.data_location = self.properties.get("write.data.path", f"{self.location}/data").rstrip(
             "/"
         )
@@ -90,7 +90,7 @@ class TableMetadata:
         ]
 
     def schema_of(self, snapshot: int) -> Mapping[str, Any]:
-        """Return the schema with which readers read a snapshot."""
+        """Return the schema that readers use for a snapshot."""
         schema_id = self.snapshots[snapshot].get("schema-id")
         return next(
             (each for each in self._document["schemas"] if each["schema-id"] == schema_id),
@@ -161,12 +161,12 @@ class TableMetadata:
         return {column["name"]: column["id"] for column in schema["fields"]}
 
     def identifier_columns(self) -> tuple[str, ...]:
-        """Return the names of the identifier fields among the top-level columns."""
+        """Return the names of the top-level columns that are identifier fields."""
         ids = set(self.schema.get("identifier-field-ids") or ())
         return tuple(column["name"] for column in self.schema["fields"] if column["id"] in ids)
 
     def find_commit(self, ref: str, commit_id: str) -> int | None:
-        """Return the snapshot of a commit among the ancestors of a ref, or None."""
+        """Return the ID of the snapshot that a commit created on a ref, or None."""
         for snapshot in self.ancestors(self.head(ref)):
             if snapshot["summary"].get(COMMIT_ID_KEY) == commit_id:
                 return int(snapshot["snapshot-id"])

@@ -170,7 +170,7 @@ class TableOpening:
         is_refilled: bool,
         is_restored: bool,
     ) -> int:
-        """Return the offset from which the table needs rows of a partition.
+        """Return the offset from which the table needs rows from a partition.
 
         If `is_restored` is True, the table property is also from the backup.
         """
@@ -187,9 +187,8 @@ class TableOpening:
             return 0 if is_refilled else state.log_start
         entry = topic.partitions.get(partition.partition) if topic else None
         if entry and entry.generation > state.generation:
-            state.generation = (
-                entry.generation
-            )  # the group offsets have lost this deliberate rewind
+            # the group offsets have lost this deliberate rewind
+            state.generation = entry.generation
             return entry.next
         if is_refilled:
             position = entry.position if entry else self._start(lookup, partition, state)

@@ -23,7 +23,7 @@ class OpenPart:
 
 @dataclass(slots=True)
 class TableQuestion:
-    """Pending request for the table of the next row. The partition waits for the response."""
+    """Pending request for the next row's table. The partition waits for the response."""
 
     table: str
     need: Need
@@ -67,7 +67,7 @@ class TaskPartition:
         return self.bound is not None and self.next >= self.bound.end
 
     def detached(self, now_ms: int) -> TaskPartition:
-        """Return a new state of the partition, in which it is not attached."""
+        """Return a new, unattached state for the partition."""
         return TaskPartition(
             self.topic_id, "", now_ms, paused=self.paused, least_generation=self.least_generation
         )
@@ -87,7 +87,7 @@ class TaskPartition:
         self.hold = None
 
     def handled(self, table: str, first: int | None) -> None:
-        """Record rows of a table; see `TaskState.handled`."""
+        """Record rows for a table; see `TaskState.handled`."""
         need = self.needs[table]
         part = self.parts.setdefault(table, OpenPart(need.uuid, need.next))
         part.filter = max(part.filter, need.next)

@@ -51,7 +51,7 @@ class TaskState:
         #   if None: hold() at the first row of the table
         #   otherwise: stage the rows at or above it, and call handled(partition, table, first)
         # after all tables: advance(partition, next_offset)
-        # per message of the channel: on_message(); per poll: on_tick()
+        # per message on the channel: on_message(); per poll: on_tick()
         # on CloseFiles: report()
         # in pre_commit: offsets_to_commit()
     """
@@ -148,7 +148,7 @@ class TaskState:
     # Rows
 
     def filter_position(self, table: str, partition: TopicPartition) -> int | None:
-        """Return the offset below which rows of a table must be dropped.
+        """Return the offset below which rows for a table must be dropped.
 
         The result is None if the table is not open. The task must then call `hold` at its first
         row.
@@ -165,16 +165,16 @@ class TaskState:
         return table in self._skipped_tables
 
     def is_uncreated(self, table: str) -> bool:
-        """Return True if a table is missing and rows that cannot create it are bad records."""
+        """Return True if rows from which a missing table cannot be created are bad records."""
         return table in self._uncreated_tables
 
     def answer(self, table: str) -> str | None:
-        """Return the opaque answer (schema, location, ...) of an open table."""
+        """Return the opaque answer (schema, location, ...) for an open table."""
         _, answer = self._tables.get(table, (None, None))
         return answer
 
     def is_reading(self, partition: TopicPartition) -> bool:
-        """Return True if rows of a partition may be processed. Otherwise, they must be dropped."""
+        """Return True if rows from a partition may be processed, False if they must be dropped."""
         state = self._partitions.get(partition)
         return state is not None and state.attached and state.hold is None
 
@@ -203,13 +203,13 @@ class TaskState:
         return self._partitions[partition].next
 
     def handled(self, partition: TopicPartition, table: str, first: int | None) -> None:
-        """Record rows of an open table. `first` is the first offset that passed the filter."""
+        """Record rows for an open table. `first` is the first offset that passed the filter."""
         self._partitions[partition].handled(table, first)
 
     def advance(
         self, partition: TopicPartition, following: int, timestamp_ms: int | None = None
     ) -> None:
-        """Record that all rows below `following` were processed.
+        """Record that all records below `following` were processed.
 
         `timestamp_ms` is the latest timestamp among these records.
         """
@@ -248,7 +248,7 @@ class TaskState:
         return state.next if state is not None and state.attached else self._floors.get(partition)
 
     def committed_to(self, partition: TopicPartition) -> int | None:
-        """Return the offset up to which all tables have the rows of a partition, or None."""
+        """Return the offset up to which all tables have a partition's rows, or None if unknown."""
         return self._floors.get(partition)
 
     def fill(self, *, full: bool) -> list[TaskAction]:
@@ -271,7 +271,7 @@ class TaskState:
         return actions
 
     def on_topic_ids(self, topic_ids: Mapping[str, str], now_ms: int) -> list[TaskAction]:
-        """Handle the response to `DescribeTopics`. Unanswered requests use the new topic IDs."""
+        """Handle the response to `DescribeTopics`. Repeat unanswered requests with the new IDs."""
         partitions = self._unanswered(now_ms)
         for partition in partitions:
             state = self._partitions[partition]
@@ -468,7 +468,7 @@ class TaskState:
         return self._flow(waiting_partitions)
 
     def _forget_missing_tables(self) -> None:
-        """Clear the missing tables. They are requested again, because a user may create them."""
+        """Forget which tables are missing, because a user may have created them since."""
         self._skipped_tables.clear()
         self._uncreated_tables.clear()
 

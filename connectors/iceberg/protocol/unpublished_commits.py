@@ -67,7 +67,7 @@ class ComesAgain:
         )
 
     def is_over(self, ledger: Ledger) -> bool:
-        """Return True if no later commit contains any of these rows."""
+        """Return True if no commit after this ledger can contain any of these rows."""
         entries = ((ledger.entry(partition), end) for partition, end in self.through.items())
         return all(entry is None or entry.position >= end for entry, end in entries)
 
@@ -82,9 +82,9 @@ class Unpublished:
     ref: str = ""
 
     def with_commit(self, commit: UnpublishedCommit) -> Unpublished:
-        """Add a commit, unless there are already 100 commits.
+        """Return a copy with another commit, unless there are already 100 commits.
 
-        The oldest commits are retained because they show why readers wait.
+        The oldest commits are retained, because they show why the later ones are not published.
         """
         if len(self.commits) >= _MAX_COMMITS:
             return self
