@@ -24,7 +24,7 @@ class HoistField(SideTransformation[R]):
         "field",
         Type.STRING,
         importance=Importance.MEDIUM,
-        doc="Name of the field of the new struct or map.",
+        doc="Name of the field in the new struct or map.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:

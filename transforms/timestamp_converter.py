@@ -63,7 +63,7 @@ class TimestampConverter(FieldTransformation[R]):
             Type.STRING,
             default="",
             importance=Importance.MEDIUM,
-            doc="Format of strings, as a pattern of java.text.SimpleDateFormat.",
+            doc="Format of strings, as a pattern for java.text.SimpleDateFormat.",
         )
         .define(
             "unix.precision",

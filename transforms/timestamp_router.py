@@ -29,7 +29,7 @@ class TimestampRouter(Transformation[R]):
             Type.STRING,
             default="yyyyMMdd",
             importance=Importance.HIGH,
-            doc="Format of the timestamp, as a pattern of java.text.SimpleDateFormat.",
+            doc="Format of the timestamp, as a pattern for java.text.SimpleDateFormat.",
         )
     )
 

@@ -181,7 +181,7 @@ class SinkStory:
         page.agree("Approve")
         self.await_rows(50)
         assert "discount" in self.case.lakehouse.rows("shop.orders").column_names
-        expect(page.page.get_by_text("Changes of tables that wait for you")).to_have_count(
+        expect(page.page.get_by_text("Table changes that wait for you")).to_have_count(
             0, timeout=30_000
         )
 

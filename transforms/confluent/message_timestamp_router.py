@@ -40,7 +40,7 @@ class MessageTimestampRouter(Transformation[R]):
             "message.timestamp.keys",
             Type.LIST,
             importance=Importance.HIGH,
-            doc="Keys of the value that may contain the timestamp.",
+            doc="Keys in the value that may contain the timestamp.",
         )
         .define(
             "topic.timestamp.format",

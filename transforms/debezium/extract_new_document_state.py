@@ -72,7 +72,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="In the rewrite modes, add the ID of the key to rows without _id.",
+            doc="In the rewrite modes, add the ID from the key to rows without _id.",
         )
         .define(
             "field.name.adjustment.mode",

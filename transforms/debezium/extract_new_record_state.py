@@ -55,7 +55,7 @@ class ExtractNewRecordState(Unwrapping[R]):
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="Header with the list of columns to remove from the row.",
+            doc="Header that lists the columns to remove from the row.",
         )
         .define(
             "drop.fields.from.key",
@@ -76,7 +76,7 @@ class ExtractNewRecordState(Unwrapping[R]):
             Type.BOOLEAN,
             default=True,
             importance=Importance.MEDIUM,
-            doc="In the rewrite modes, replace null with the default of the column.",
+            doc="In the rewrite modes, replace null with the column's default.",
         )
     )
 

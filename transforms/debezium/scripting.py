@@ -55,8 +55,8 @@ def _config_def(expression: str, doc: str) -> ConfigDef:
             default=None,
             validator=_optional_regex,
             importance=Importance.LOW,
-            doc="Regular expression, in Java's syntax, that the topic must match. Records of other "
-            "topics are passed through unchanged.",
+            doc="Regular expression, in Java's syntax, that the topic must match. Records from "
+            "other topics are passed through unchanged.",
         )
         .define(
             "null.handling.mode",

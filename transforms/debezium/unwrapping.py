@@ -72,15 +72,15 @@ class Unwrapping(Transformation[R]):
             default="",
             validator=_field_references,
             importance=Importance.LOW,
-            doc="Fields of the event to add to the row, each as field or struct.field, optionally "
-            "followed by :new-name.",
+            doc="Fields from the event to add to the row, each as field or struct.field, "
+            "optionally followed by :new-name.",
         )
         .define(
             "add.fields.prefix",
             Type.STRING,
             default="__",
             importance=Importance.LOW,
-            doc="Prefix of the names of the fields that add.fields adds.",
+            doc="Prefix for the names of the fields that add.fields adds.",
         )
         .define(
             "add.headers",
@@ -88,14 +88,14 @@ class Unwrapping(Transformation[R]):
             default="",
             validator=_field_references,
             importance=Importance.LOW,
-            doc="Fields of the event to add as headers, in the format of add.fields.",
+            doc="Fields from the event to add as headers, in the format of add.fields.",
         )
         .define(
             "add.headers.prefix",
             Type.STRING,
             default="__",
             importance=Importance.LOW,
-            doc="Prefix of the names of the headers that add.headers adds.",
+            doc="Prefix for the names of the headers that add.headers adds.",
         )
         .define(
             _OPERATION_HEADER,
@@ -110,7 +110,7 @@ class Unwrapping(Transformation[R]):
             Type.LIST,
             default="",
             importance=Importance.LOW,
-            doc="Deprecated: use add.fields. Fields of the source struct to add to the row.",
+            doc="Deprecated: use add.fields. Fields from the source struct to add to the row.",
         )
     )
 

@@ -48,7 +48,7 @@ class DebeziumTransform(Transformation[R]):
         Type.STRING,
         default="{db}.{table}",
         importance=Importance.MEDIUM,
-        doc="Pattern of _cdc.target. {db} is the schema of the source, or its database if it has "
+        doc="Pattern for _cdc.target. {db} is the schema of the source, or its database if it has "
         "no schema. {table} is its table or collection.",
     )
 

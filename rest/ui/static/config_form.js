@@ -6,7 +6,7 @@ import { number, plural } from "./texts.js";
 
 const FIRST = ["topics", "topics.regex", "tasks.max", "key.converter", "value.converter", "errors.tolerance"];
 const WAIT_MS = 450;
-const EXTRA = "More keys, one key=value a line: of converters, transformations and clients";
+const EXTRA = "More keys, one key=value per line: for converters, transformations, and clients";
 
 export const definitionsOf = (plugin) => get(path`connector-plugins/${plugin}/config`);
 
@@ -49,7 +49,7 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
   function take(config) {
     const texts = Object.entries(config).filter(([, value]) => value !== null).map(([key, value]) => [key, String(value)]);
     const hidden = texts.filter(([, value]) => value.includes(HIDDEN)).map(([key]) => key);
-    if (hidden.length) notice(`Hidden where it was copied, fill it in: ${hidden.join(", ")}`, true);
+    if (hidden.length) notice(`Hidden in the copied configuration; fill in: ${hidden.join(", ")}`, true);
     fill(Object.fromEntries(texts.filter(([key]) => !hidden.includes(key))), () => false);
     redraw();
     return check();

@@ -88,7 +88,7 @@ export function connectorView(name, tab, argument) {
       tasks(status),
       isIceberg && grid({
         caption: "Tables", rows: list.sort((a, b) => a.name < b.name ? -1 : 1), key: (row) => row.name,
-        empty: "No table was committed to since the tasks started.",
+        empty: "No table has been committed to since the tasks started.",
         columns: [
           ["Table", "", (row) => h("a", { href: `${address}/table/${encodeURIComponent(row.name)}` }, row.name)],
           ["Age", "number", (row) => duration(row.lag)],
@@ -139,8 +139,8 @@ export function connectorView(name, tab, argument) {
   }
 
   function pendingChanges(changes) {
-    return h("section", { class: "card warn", key: "changes", "aria-label": "Changes of tables that wait for you" },
-      h("h2", {}, "Changes of tables that wait for you"),
+    return h("section", { class: "card warn", key: "changes", "aria-label": "Table changes that wait for you" },
+      h("h2", {}, "Table changes that wait for you"),
       h("p", { class: "hint" }, "Rows wait because the configuration leaves such changes to a person."),
       changes.map(({ table, change }) => h("div", { class: "bars", key: table + change },
         h("code", {}, table), h("span", {}, change),
@@ -151,7 +151,7 @@ export function connectorView(name, tab, argument) {
 
   async function approve(table, change) {
     const answer = await confirm({
-      title: "Change the table", action: "Approve", text: [`${table}: ${change}.`, "Waiting rows are processed automatically. This page cannot undo a change of a table."],
+      title: "Change the table", action: "Approve", text: [`${table}: ${change}.`, "Waiting rows are processed automatically. This page cannot undo a table change."],
     });
     if (!answer) return;
     await does(() => operate(name, "change-table", { table, change }), `${table}: ${change}`);
@@ -163,7 +163,7 @@ export function connectorView(name, tab, argument) {
     const choice = h("select", {}, options([["ignore", "the table stays unchanged; values must match its columns, other fields are omitted"], ["dead-letter", "rows that need the change become dead-letter records"]]));
     const answer = await confirm({
       title: "Reject the change", action: "Reject", text: [`${table}: ${change}.`, `This sets ${key} of connector ${name}, for all of its tables, and restarts its tasks.`],
-      fields: [{ label: "What becomes of the rows", input: choice }],
+      fields: [{ label: "What happens to the rows", input: choice }],
     });
     if (!answer) return;
     await does(() => ask("PATCH", path`connectors/${name}/config`, { [key]: answer[0] }), `${key}=${answer[0]}`);
@@ -196,7 +196,7 @@ export function connectorView(name, tab, argument) {
   }
 
   async function stop() {
-    if (await asked("Stop", "Its tasks end. Offsets and configuration stay, and you may resume it.", "Stop")) {
+    if (await asked("Stop", "Its tasks end. Offsets and configuration are retained, and you can resume it.", "Stop")) {
       await does(() => ask("PUT", path`connectors/${name}/stop`), `${name} stops`);
     }
   }
@@ -217,7 +217,7 @@ export function connectorView(name, tab, argument) {
     const typed = h("input", { autocomplete: "off", spellcheck: "false" });
     const answer = await confirm({
       title: `Delete ${name}`, action: "Delete", danger: true,
-      text: ["Its tasks end and its configuration is removed. Tables, topics and offsets stay."],
+      text: ["Its tasks end and its configuration is removed. Tables, topics, and offsets are retained."],
       fields: [{ label: "Type the name of the connector", input: typed }],
     });
     if (!answer) return;

@@ -30,7 +30,7 @@ export function connectorsView(asked) {
       rows.length > 0 && filters(named),
       rows.length === 0 ? start() : grid({
         caption: "Connectors", hidden: true, rows: chosen.slice(page * SHOWN, (page + 1) * SHOWN),
-        key: (row) => row.name, empty: "No connector fits.",
+        key: (row) => row.name, empty: "No connector matches.",
         columns: [
           ["Name", "", (row) => h("a", { href: `#/connectors/${encodeURIComponent(row.name)}` }, row.name)],
           ["State", "", (row) => pill(row.state)],

@@ -60,7 +60,7 @@ export function createView(asked) {
         h("p", { class: "error", id: "name-error", role: "alert" }, nameWrong)));
     const main = h("main", { id: "main" }, heading, choice, form && [
       form.element(),
-      h("details", { class: "card" }, h("summary", {}, "As JSON, secrets hidden; or take JSON of yours"), output,
+      h("details", { class: "card" }, h("summary", {}, "As JSON, secrets hidden; or use your own JSON"), output,
         h("div", { class: "actions" }, copyButton("Copy", () => output.textContent)),
         h("label", { for: "pasted" }, "JSON of a connector"), pasted(),
         h("div", { class: "actions" }, h("button", { type: "button", onclick: takePasted }, "Fill in the form"))),
@@ -107,7 +107,7 @@ export function createView(asked) {
       document.getElementById("name").focus();
       return;
     }
-    if (!form) return notice("The worker has not named the keys of this plugin yet", true);
+    if (!form) return notice("The worker has not returned this plugin's keys yet", true);
     const filled = form;
     await filled.submit(async (config) => {
       if (form !== filled) return;  // the user selected another plugin while the worker was checking

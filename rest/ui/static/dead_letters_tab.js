@@ -42,7 +42,7 @@ export function deadLettersTab({ name, redraw, again }) {
       groups(),
       found.count > 0 && h("div", { class: "bars", key: "bars" },
         h("label", {}, "Reason ", h("select", { onchange: (event) => { reason = event.target.value; load(); } }, options([["", "all"], ...reasons.map((each) => [each])], reason))),
-        h("button", { type: "button", onclick: all, disabled: !waiting().length }, "Choose all that wait"),
+        h("button", { type: "button", onclick: all, disabled: !waiting().length }, "Choose all that are waiting"),
         h("button", { type: "button", class: "main", disabled: !chosen.size || !found.replay_topic, onclick: replay }, `Replay ${number(chosen.size)}`),
         h("button", { type: "button", class: "quiet end", disabled: busy, onclick: load }, busy ? "Reading…" : "Read again")),
       !found.replay_topic && h("p", { class: "hint", key: "no-topic" }, "Replays need errors.deadletterqueue.iceberg.replay.topic in the configuration."),
@@ -81,7 +81,7 @@ export function deadLettersTab({ name, redraw, again }) {
     const editable = record.value?.text !== undefined && record.state !== "replayed" && found.replay_topic;
     return h("details", { key: `${at}-record` }, h("summary", {}, "Record"),
       h("h3", {}, "Key"), h("pre", { tabindex: "0" }, text(record.key)),
-      h("h3", {}, editable ? "Value: change it to replay it so" : "Value"),
+      h("h3", {}, editable ? "Value: edit it to replay the new value" : "Value"),
       editable
         ? h("textarea", { "aria-label": `Value of ${at}`, spellcheck: "false", value: fixes.get(at) ?? record.value.text, oninput: (event) => { fixes.set(at, event.target.value); if (!chosen.has(at)) { chosen.add(at); redraw(); } } })
         : h("pre", { tabindex: "0" }, text(record.value)),
@@ -95,7 +95,7 @@ export function deadLettersTab({ name, redraw, again }) {
     const answer = await confirm({
       title: `Replay ${plural(records.length, "dead letter")}`, action: "Replay",
       text: [`The connector tries them again, each at its own place and once. ${changed.length ? `${plural(changed.length, "record")} with another value.` : ""}`,
-        found.needs_only_missing_keys && "The table has no order of rows: only rows whose key is not there are inserted."].filter(Boolean),
+        found.needs_only_missing_keys && "The table has no row order: only rows whose key does not exist yet are inserted."].filter(Boolean),
     });
     if (!answer) return;
     try {

@@ -14,13 +14,13 @@ export function offsetsTab({ name }) {
       return [
         topics.length > 0 && h("p", { class: "hint" }, `Topics used: ${topics.join(", ")}`),
         grid({
-          caption: "Committed offsets", rows: found, key: (row) => JSON.stringify(row.partition), empty: "It has committed nothing yet.",
+          caption: "Committed offsets", rows: found, key: (row) => JSON.stringify(row.partition), empty: "It has not committed any offsets yet.",
           columns: [
             ["Partition", "mono", (row) => Object.entries(row.partition ?? {}).map(([key, value]) => `${key}=${value}`).join(" ")],
             ["Offset", "mono wide", (row) => row.offset === null ? "–" : Object.entries(row.offset).map(([key, value]) => `${key}=${value}`).join(" ")],
           ],
         }),
-        h("p", { class: "hint small" }, "Offsets of a stopped connector are changed by ", h("code", {}, `PATCH connectors/${name}/offsets`), ": ", h("a", { href: "docs" }, "API"), "."),
+        h("p", { class: "hint small" }, "To change the offsets of a stopped connector, use ", h("code", {}, `PATCH connectors/${name}/offsets`), ": ", h("a", { href: "docs" }, "API"), "."),
       ];
     },
   };

@@ -29,7 +29,7 @@ async function send(method, where, body) {
   try {
     message = JSON.parse(text).message ?? text;
   } catch { /* not JSON, or empty */ }
-  throw new RestError(answer.status, message || `The worker answers ${answer.status}`);
+  throw new RestError(answer.status, message || `The worker responded with status ${answer.status}`);
 }
 
 // strings, because snapshot IDs and some offsets exceed JavaScript's safe integers

@@ -58,7 +58,7 @@ export function tableTab({ name, argument: table, again }) {
     const live = samples.filter((each) => each.lags.get(table) !== undefined).map((each) => [each.at, each.lags.get(table)]);
     return h("div", { class: "grid2", key: "plots" },
       linePlot({ title: "Freshness at each commit", series: [{ name: "age", points: fresh }], format: duration, empty: "No commit reports its freshness." }),
-      linePlot({ title: "Age while this page was open", series: [{ name: "age", points: live }], format: duration, empty: "The connector does not run." }),
+      linePlot({ title: "Age while this page was open", series: [{ name: "age", points: live }], format: duration, empty: "The connector is not running." }),
       linePlot({ title: "Rows of each commit", bars: true, format: number, series: [{ name: "in", points: line.map((each) => [each.at, each.rows_in]) }, { name: "out", points: line.map((each) => [each.at, each.rows_out]) }] }),
       linePlot({ title: "Files", step: true, format: number, series: [{ name: "data files", points: total("data-files") }, { name: "delete files", points: total("delete-files") }] }),
       linePlot({ title: "Deleted rows that are still in files", step: true, format: number, series: [{ name: "deletes", points: total("position-deletes") }] }),
@@ -68,7 +68,7 @@ export function tableTab({ name, argument: table, again }) {
   function commits({ snapshots, count }) {
     return grid({
       caption: `Last commits (${plural(Math.min(20, count), "snapshot")} of ${number(count)})`, rows: snapshots.slice(0, 20), key: (row) => row.snapshot,
-      empty: "Nothing was committed yet.",
+      empty: "Nothing has been committed yet.",
       columns: [
         ["Time", "", (row) => clock(Date.parse(row.time), true)],
         ["By", "", (row) => row.writer.name],
@@ -87,7 +87,7 @@ export function tableTab({ name, argument: table, again }) {
     const command = `connect-py maintain ${table} --config ${name}.json --dry-run`;
     return h("div", { key: "maintenance" }, grid({
       caption: "Maintenance", rows: done?.operations ?? [], key: (row) => row.started + row.action,
-      empty: done?.enabled === "true" ? `The connector maintains this table. ${done.operations_table} has no entry of it yet.` : done?.enabled === "auto" ? "iceberg.ext.maintenance.enabled is auto: small files and snapshots are maintained if the sink created the table; the log lists the actions." : "The connector does not maintain this table: iceberg.ext.maintenance.enabled is false.",
+      empty: done?.enabled === "true" ? `The connector maintains this table. ${done.operations_table} has no entry for it yet.` : done?.enabled === "auto" ? "iceberg.ext.maintenance.enabled is auto: small files and snapshots are maintained if the sink created the table; the log lists the actions." : "The connector does not maintain this table: iceberg.ext.maintenance.enabled is false.",
       columns: [
         ["Started", "", (row) => clock(Date.parse(row.started), true)],
         ["Action", "", (row) => row.action],
@@ -123,7 +123,7 @@ export function tableTab({ name, argument: table, again }) {
     const publish = operation === "publish";
     const answer = await confirm({
       title: publish ? "Publish the commits" : "Throw the commits away", action: publish ? "Publish" : "Throw away", danger: !publish,
-      text: publish ? "All of their rows become visible to readers." : "Readers never see them.", fields: publish ? [] : [{ label: "The connector shall", input: choice }],
+      text: publish ? "All of their rows become visible to readers." : "Readers never see them.", fields: publish ? [] : [{ label: "The connector should", input: choice }],
     });
     if (!answer) return;
     try {

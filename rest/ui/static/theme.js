@@ -1,6 +1,6 @@
 // Light, dark, or the system's theme; stored in the browser.
 
-const NAMES = { "": "as the system", light: "light", dark: "dark" };
+const NAMES = { "": "system default", light: "light", dark: "dark" };
 const SIGNS = { "": "◐", light: "☀", dark: "☾" };
 
 export function startTheme() {
@@ -9,8 +9,8 @@ export function startTheme() {
     if (theme) document.documentElement.dataset.theme = theme;
     else delete document.documentElement.dataset.theme;
     button.textContent = SIGNS[theme];
-    button.setAttribute("aria-label", `Colours: ${NAMES[theme]}`);
-    button.title = `Colours: ${NAMES[theme]}`;
+    button.setAttribute("aria-label", `Colors: ${NAMES[theme]}`);
+    button.title = `Colors: ${NAMES[theme]}`;
   };
   const order = Object.keys(NAMES);
   let theme = localStorage.getItem("connect.theme") ?? "";

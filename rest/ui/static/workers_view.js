@@ -29,7 +29,7 @@ export function workersView() {
       figures([["workers", number(workers.length)], ["connectors with a worker", number(sum((row) => row.connectors.length))],
         ["tasks", number(sum((row) => row.tasks))], ["failed", number(sum((row) => row.failed)), sum((row) => row.failed) ? "bad" : ""]]),
       grid({
-        caption: "Workers with their connectors and tasks", rows, key: (row) => row.worker_id, empty: "No worker is known.",
+        caption: "Workers with their connectors and tasks", rows, key: (row) => row.worker_id, empty: "No workers are known.",
         columns: [
           ["Worker", "", (row) => row.here || !row.url ? row.worker_id : h("a", { href: `${row.url.replace(/\/$/, "")}/ui`, rel: "noreferrer" }, row.worker_id)],
           ["", "", (row) => [row.leader && h("span", { class: "tag" }, "leader"), " ", row.here && h("span", { class: "tag" }, "this one"), row.lost && h("span", { class: "tag" }, "not in the group")]],
