@@ -29,7 +29,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "iceberg_older_changes_total": "Changes dropped because the table had a newer change.",
         "iceberg_replaced_rows_total": "Rows that commits replaced or deleted.",
         "iceberg_schema_changes_total": "Schema changes by the sink.",
-        "iceberg_staged_cycles": "Reported cycles of the task that are not committed yet.",
+        "iceberg_staged_cycles": "Cycles reported by the task that are not committed yet.",
         "iceberg_stop_at_remaining_offsets": "Remaining offsets before iceberg.ext.stop-at.",
         "iceberg_table_data_files": "Data files in the current snapshot.",
         "iceberg_table_delete_files": "Delete files and deletion vectors in the current snapshot.",

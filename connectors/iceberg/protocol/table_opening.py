@@ -19,7 +19,7 @@ _UNKNOWN_CONTENTS = {
     "unknown; roll it back to another snapshot, or replace it with an empty table, which the "
     "connector refills",
     Standing.BRANCH_LOST: "no longer has the branch that the connector commits to, and main may "
-    "contain some of the rows of the branch; create the branch at snapshot {snapshot}, or at the "
+    "contain some of the branch's rows; create the branch at snapshot {snapshot}, or at the "
     "head of main if all rows were published, or replace the table with an empty table, which the "
     "connector refills",
     Standing.REPLACED: "contains rows that this connector did not commit, for example after CREATE "
