@@ -500,7 +500,7 @@ class Struct:
 def java_class_name(value: Value, schema: Schema | None = None) -> str:
     """Return the Java class name of a value, for error messages.
 
-    Without a schema, an `int` is a Long, as in JSON.
+    Without a schema, an `int` is treated as a Long, as in JSON.
     """
     if value is None:
         return "null"
