@@ -24,7 +24,7 @@ TO_THE_END: Final[Mapping[str, Any]] = {
 class ClientErrorLog:
     """Records the last connection error of a client.
 
-    A client repeats such an error 40 times per second.
+    A client may repeat such an error 40 times per second.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class ClientErrorLog:
     def of(self, error: KafkaException, client: Any = None) -> str:
         """Return the reason for a failure: the broker's response or the last connection error.
 
-        A client is polled first, because it reports connection errors only then.
+        The client is polled first because it reports connection errors only when it is polled.
         """
         problem: KafkaError = error.args[0]
         if problem.code() > 0:  # positive codes come from a broker

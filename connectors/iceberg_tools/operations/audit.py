@@ -17,7 +17,7 @@ class AuditArguments(TableArguments, frozen=True, kw_only=True):
     """Selects the history to audit."""
 
     branch: Name | None = None  # None for the connector's branch
-    group: Name | None = None  # None for the connector's group, or for all groups
+    group: Name | None = None  # None for the connector's group, or for all without one
 
 
 def audit(target: TableTarget, arguments: AuditArguments) -> AuditReport:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-MAX_SECONDS: Final = 2_000_000  # 23 days, the longest wait that operating systems support
+MAX_SECONDS: Final = 2_000_000  # 23 days, about the longest wait that operating systems support
 
 
 class ConnectorTable:
@@ -24,7 +24,7 @@ class ConnectorTable:
 
     @property
     def group(self) -> str | None:
-        """Return the connect group of the connector, or None without a connector."""
+        """Return the connector's connect group, or None if there is no connector."""
         return self.connector.connect_group if self.connector is not None else None
 
     @property

@@ -86,7 +86,8 @@ def _plain(record: DeadLetterRecord) -> dict[str, Any]:
 def replay(request: OperationRequest) -> Any:
     """Replay dead-letter records.
 
-    Each item of `records` is a position, optionally with a replacement key, value, or headers.
+    Each item in `records` is a topic, partition, and offset, optionally with a replacement key,
+    value, or headers.
     """
     config = request.config
     if config.replay_topic is None:

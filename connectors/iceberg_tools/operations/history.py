@@ -1,4 +1,4 @@
-"""List the snapshots of a table, or find the snapshot of a time or an offset. Read only."""
+"""List the snapshots of a table, or find the snapshot for a time or an offset. Read only."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def check_point(by: str, value: str) -> None:
 
 
 def at(target: TableTarget, arguments: AtArguments) -> SnapshotAnswer:
-    """Return the snapshot of a time, an offset, or a ref."""
+    """Return the snapshot for a time, an offset, or a ref."""
     check_point(arguments.by, arguments.value)
     metadata = target.metadata()
     ref = target.commit_ref(metadata, arguments.branch)

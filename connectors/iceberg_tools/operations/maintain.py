@@ -1,4 +1,4 @@
-"""Preview or run the maintenance actions of a table that are due according to its policy."""
+"""Preview or run the maintenance actions that are due for a table."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from connectors.iceberg_tools.operations.table_operation import (
 class RebuildArguments(TableArguments, frozen=True, kw_only=True):
     """Selects the change log to rebuild the table from, and the output."""
 
-    # None for the name of the table with the connector's change log suffix
+    # None for the table's name followed by the connector's change log suffix
     changelog: Name | None = None
     at: str = LAST
     keys: tuple[Name, ...] = ()

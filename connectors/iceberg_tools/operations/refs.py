@@ -52,7 +52,7 @@ def refs(target: TableTarget, arguments: RefsArguments) -> list[NamedSnapshot]:
 
 
 class ChangeRefArguments(TableArguments, frozen=True, kw_only=True):
-    """Describes a change of one tag or branch."""
+    """Describes a change to one tag or branch."""
 
     kind: Literal["tag", "branch"]
     name: str
@@ -66,7 +66,7 @@ class ChangeRefArguments(TableArguments, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RefChange:
-    """An applied or refused change of a ref."""
+    """An applied or refused change to a ref."""
 
     snapshot: int | None  # the ref's snapshot, or None if the ref was removed
     sql: str

@@ -49,7 +49,9 @@ class RewindPreview:
     tables: list[RollbackPreview]
     other_tables: list[str]  # other tables of the connector, which do not change
     refused: list[str]
-    missing: list[str]  # messages about offsets that a replay needs and the topics no longer have
+    missing: list[
+        str
+    ]  # messages about offsets that a replay needs but that the topics no longer contain
 
 
 def preview_rewind(target: TableTarget, arguments: PreviewRewindArguments) -> RewindPreview:
@@ -106,7 +108,7 @@ def _members_refusal(connector: IcebergSinkConfig, members: int) -> list[str]:
 
 
 class RewoundTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One table of a rewind that a user has previewed."""
+    """One table in a rewind that a user has previewed."""
 
     table: Name
     head: int  # head of the ref; the rewind is refused if it has changed
@@ -132,7 +134,7 @@ def rewind(target: TableTarget, arguments: RewindArguments) -> RewoundTables:
 
     Raises:
         ConnectError: The connector is running, offsets are missing, or a table has changed. The
-            tables before it in the list are rewound. Repeating the request resumes the rewind.
+            preceding tables have been rewound. Repeating the request resumes the rewind.
     """
     connector, kafka = _connector(target), target.kafka()
     group = connector.connect_group
@@ -154,7 +156,7 @@ def rewind(target: TableTarget, arguments: RewindArguments) -> RewoundTables:
 
 
 def _missing_offsets(kafka: Mapping[str, Any], previews: Sequence[RollbackPreview]) -> list[str]:
-    """Return a message for each partition that no longer has all offsets of a replay.
+    """Return a message for each partition that lacks some of the offsets that a replay needs.
 
     Raises:
         ConnectError: Kafka does not respond.

@@ -68,7 +68,7 @@ def preview_of(
     """Return the effects of rolling back a table with this metadata.
 
     Raises:
-        NotInHistoryError: See `preview_rollback`.
+        NotInHistoryError: The snapshot or the branch does not exist.
     """
     head = resolve_ref(metadata, ref)
     if metadata.has_unpublished(ref):

@@ -38,7 +38,7 @@ def change_table(request: OperationRequest) -> Any:
 
 
 def parse_change(words: str, schema: Field) -> SchemaChange:
-    """Parse the result of `str(change)`. The schema of the table resolves column names.
+    """Parse the result of `str(change)`. Column names are resolved with the table's schema.
 
     Raises:
         ConfigError: The string has a different form or does not describe the complete change.

@@ -35,7 +35,7 @@ class TableArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     table: Name
     # If False, only the connector's catalog is used, and its settings for the table are ignored.
     use_connector: bool = True
-    # timeout of each call to the driver
+    # timeout for each call to the driver
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_SECONDS)] = 120
 
 
@@ -103,6 +103,6 @@ class TableOperation(Generic[A, R]):
         """Decode a result from JSON.
 
         Raises:
-            ValueError: The result has a different type, because the worker runs another version.
+            ValueError: The result has a different type because the worker runs another version.
         """
         return msgspec.convert(result, self.result, str_keys=True)

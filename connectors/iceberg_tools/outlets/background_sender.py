@@ -29,7 +29,7 @@ class BackgroundSender(Generic[T]):
         """Start the thread.
 
         Args:
-            name: Name of the messages in log lines, and of the thread.
+            name: Name of the thread, which also identifies the messages in log lines.
             send: Sends one message or raises an exception.
             outcome: Called with `sent`, `failed`, or `dropped` for each message, on any thread.
         """

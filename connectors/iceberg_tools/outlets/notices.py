@@ -23,7 +23,7 @@ class NoticeKind(Enum):
     SCHEMA_CHANGE_DONE = "schema-change-done"
     WAITING = "waiting"  # rows are waiting because of a failure
     WORKING = "working"  # the failure has been resolved
-    NOT_AS_EXPECTED = "not-as-expected"  # rows of a commit violate an expectation
+    NOT_AS_EXPECTED = "not-as-expected"  # rows in a commit violate an expectation
     UNPUBLISHED = "unpublished"  # commits await approval
     PUBLISHED = "published"  # no commits await approval
     STALE = "stale"  # a table exceeds the maximum lag

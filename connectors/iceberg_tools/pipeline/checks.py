@@ -1,4 +1,4 @@
-"""Checks for combinations of fields in a target, and for conflicts between targets."""
+"""Checks combinations of fields in a target, and detects conflicts between targets."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 
 class TargetChecks:
-    """Checks how the fields of one target are combined. Each field is valid individually."""
+    """Checks the combination of fields in one target. Each field is already known to be valid."""
 
     def __init__(self, target: Target, mistakes: Mistakes, wrong: Set[str]) -> None:
-        """Create the checks of one target.
+        """Create the checks for one target.
 
         Args:
-            target: The target.
-            mistakes: Collects the mistakes.
+            target: The target to check.
+            mistakes: Collects the mistakes that are found.
             wrong: Fields that are present in the file but invalid.
         """
         self._target = target
@@ -239,7 +239,7 @@ class TargetChecks:
                 self._mistakes.add(topic.position, topic.path, problem, hint)
 
     def _parse_rule(self, rule: FieldValue) -> tuple[TopicRule, ...]:
-        """Return a parsed rule, or an empty tuple if it has mistakes."""
+        """Return a parsed rule, or an empty tuple if it is invalid."""
         text, pattern = route_rule(rule), rule.value.get("topics")
         if text is None:
             return ()
@@ -313,7 +313,7 @@ class TargetChecks:
 
 
 def _check_table(fields: Mapping[str, FieldValue], prefix: str, mistakes: Mistakes) -> None:
-    """Check the expectations and commit steps of one table, or of all tables of a target."""
+    """Check the expectations and commit steps of one table, or of all tables in a target."""
     expectations = fields.get("expectations")
     for name, each in (expectations.value if expectations is not None else {}).items():
         expectation = each.plain() if isinstance(each.value, dict) else {"sql": each.value}
@@ -372,7 +372,7 @@ def check_between(targets: Iterable[Target], mistakes: Mistakes) -> None:
 
 
 def check_properties(compiled: CompiledConnector, mistakes: Mistakes) -> None:
-    """Report keys in `properties` that are unknown or that a field sets."""
+    """Report keys in `properties` that are unknown or that a field already sets."""
     target = compiled.target
     properties = target.entries("properties")
     for key, value in properties.items():
@@ -396,9 +396,9 @@ def check_properties(compiled: CompiledConnector, mistakes: Mistakes) -> None:
 
 
 def check_options(compiled: CompiledConnector, mistakes: Mistakes) -> None:
-    """Validate the configuration with the sink's own checks, and report problems at their fields.
+    """Validate the configuration with the sink's own checks.
 
-    The worker reports problems that have no field.
+    Problems are reported at the fields that cause them. The worker reports all other problems.
     """
     config = {
         key: value for key, value in compiled.config.items() if PROVIDER.search(value) is None

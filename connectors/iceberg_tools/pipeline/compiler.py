@@ -32,7 +32,7 @@ from connectors.iceberg_tools.pipeline.file_fields import (
 from connectors.iceberg_tools.pipeline.kinds import Field, FieldValue
 from connectors.iceberg_tools.pipeline.target import Target
 
-OWNER_KEY: Final = "connect_py.pipeline"  # config key with the name of the connector's pipeline
+OWNER_KEY: Final = "connect_py.pipeline"  # config key for the name of the connector's pipeline
 CONNECTOR_CLASS: Final = "org.apache.iceberg.connect.IcebergSinkConnector"
 UNWRAP_ALIAS: Final = "unwrap"
 _UNWRAP_CLASS: Final = "io.debezium.transforms.ExtractNewRecordState"
@@ -71,7 +71,9 @@ class CompiledConnector:
     name: str
     target: Target
     config: Mapping[str, str]
-    sources: Mapping[str, FieldValue]  # fields by key; keys that no field sets are missing
+    sources: Mapping[
+        str, FieldValue
+    ]  # field that sets each key; keys that no field sets are missing
 
 
 class Compiler:
@@ -81,7 +83,7 @@ class Compiler:
         """Create a compiler.
 
         Args:
-            target: The target.
+            target: The target to compile.
             shared: The top-level fields of the file.
         """
         self._target = target

@@ -20,7 +20,7 @@ _SECRET_KEYS: Final = frozenset(key.name for key in CONFIG_DEF if key.type is Ty
 
 
 class Action(Enum):
-    """Action of a plan on a connector."""
+    """Action that a plan specifies for a connector."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -31,7 +31,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """Values of a key before and after the change, or None if the key does not exist."""
+    """Values of a key before and after the change. None means that the key does not exist."""
 
     key: str
     before: str | None
@@ -75,7 +75,7 @@ class ConnectorChange:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorPlan:
-    """The changes of all connectors.
+    """The changes to all connectors.
 
     Connectors in the file are first, in file order, followed by connectors that are no longer in
     the file.
@@ -103,7 +103,7 @@ def make_plan(
     Args:
         pipeline: The pipeline file.
         present: Connectors on the worker, by name.
-        adopt: Change existing connectors that have no pipeline, and add them to this pipeline.
+        adopt: True to change existing connectors without a pipeline and add them to this pipeline.
     """
     changes = []
     for name, connector in pipeline.connectors.items():

@@ -42,7 +42,7 @@ APPEND, MERGE, CHANGELOG = "append", "merge", "changelog"
 NONE, ENVELOPE, DEBEZIUM = "none", "envelope", "debezium"  # values of `unwrap`
 # values of `schema-changes`
 EVOLVE, TRY, IGNORE, HOLD, FAIL = "evolve", "try", "ignore", "hold", "fail"
-SETTING_PREFIX: Final = "{table}."  # stands for `iceberg.table.<table>.` in the key of a field
+SETTING_PREFIX: Final = "{table}."  # represents `iceberg.table.<table>.` in a config key
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
@@ -150,7 +150,7 @@ def _expectations(*more: Field) -> MapOf:
     return MapOf(of_one, _EXPECTATION_NAME)
 
 
-# fields of a table, and of a target for all its tables
+# fields of a table, or of a target, where they apply to all its tables
 _COMMIT_STEP = (
     Field(
         "cycle-sql",
@@ -255,7 +255,7 @@ DEAD_LETTERS: Final = Fields(
     ),
     "`table` or `topic`",
 )
-# fields of targets, and of `defaults` for all targets
+# fields of a target, or of `defaults`, where they apply to all targets
 SHARED: Final = (
     Field("tasks", Number(), "Maximum number of tasks. Default: 1.", "tasks.max"),
     Field(

@@ -67,7 +67,7 @@ class String(Kind):
     pattern: str = ""  # must match the whole string; part of the JSON schema
     hint: str = ""
     any_scalar: bool = False  # also accepts numbers, true, and false
-    resolved: bool = True  # may contain references, which the worker resolves
+    resolved: bool = True  # may contain references to config providers, which the worker resolves
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         if not isinstance(node, Scalar) or node.kind == "nothing":
@@ -183,7 +183,7 @@ class Flag(Kind):
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Kind):
-    """A non-empty list. If `single` is set, also a single item without a list."""
+    """A non-empty list. If `single` is True, a single item without a list is also valid."""
 
     item: Kind
     single: bool = True

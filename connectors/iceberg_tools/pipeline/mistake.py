@@ -28,7 +28,7 @@ class Mistake:
     hint: str = ""
 
     def text(self, file: str) -> str:
-        """Format the mistake like a compiler: `file:line:column: path: problem; hint`."""
+        """Format the mistake like a compiler error: `file:line:column: path: problem; hint`."""
         begin = f"{file}:{self.position.line}:{self.position.column}: "
         path = f"{self.where}: " if self.where else ""
         return begin + path + self.problem + (f"; {self.hint}" if self.hint else "")
@@ -67,7 +67,7 @@ class Mistakes:
 
 
 class PipelineFileError(Exception):
-    """A pipeline file has mistakes. The message has one line per mistake."""
+    """A pipeline file is invalid. The message has one line per mistake."""
 
     def __init__(self, file: str, mistakes: list[Mistake]) -> None:
         super().__init__("\n".join(each.text(file) for each in mistakes))

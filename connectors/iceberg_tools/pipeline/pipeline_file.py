@@ -35,14 +35,14 @@ class Pipeline:
     file: str
     name: str
     worker: str  # URL of the worker
-    connectors: Mapping[str, CompiledConnector]  # by name, in the order of the file
+    connectors: Mapping[str, CompiledConnector]  # by name, in file order
 
 
 def read_pipeline(file: Path) -> Pipeline:
     """Read a pipeline file.
 
     Raises:
-        PipelineFileError: The file has mistakes. The error contains all of them.
+        PipelineFileError: The file is invalid. The exception lists all mistakes.
         OSError: The file cannot be read.
     """
     try:
@@ -63,7 +63,7 @@ def parse_pipeline(content: str, file: str = "") -> Pipeline:
         file: Name of the file in messages.
 
     Raises:
-        PipelineFileError: The file has mistakes. The error contains all of them.
+        PipelineFileError: The file is invalid. The exception lists all mistakes.
     """
     mistakes = Mistakes()
     tree = read_yaml(content, mistakes)

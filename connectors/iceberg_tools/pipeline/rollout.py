@@ -17,8 +17,9 @@ from connectors.iceberg_tools.pipeline.pipeline_file import Pipeline
 from connectors.iceberg_tools.pipeline.worker_client import WorkerClient
 
 _CHECK_SECONDS: Final = 0.5
-_CHECKS: Final = 2  # consecutive checks, because a task may still have its previous configuration
-_OLD_FAILURE_SECONDS: Final = 15.0  # time limit for earlier failures while tasks restart
+# number of consecutive checks, because a task may still have its previous configuration
+_CHECKS: Final = 2
+_OLD_FAILURE_SECONDS: Final = 15.0  # how long an earlier failure may remain while tasks restart
 
 
 def worker_mistakes(client: WorkerClient, pipeline: Pipeline, plan: ConnectorPlan) -> Mistakes:
@@ -51,7 +52,7 @@ class Rollout:
     say: Callable[[str], None] = lambda _: None
     # completed actions in order, such as `created shop-orders`
     completed: list[str] = field(default_factory=list)
-    # failures of each connector before it was changed
+    # failures of each connector from before it was changed
     _earlier_failures: dict[str, frozenset[PartState]] = field(default_factory=dict)
     # time at which an earlier failure was first seen after the change, by connector
     _failing_since: dict[str, float] = field(default_factory=dict)
@@ -60,8 +61,8 @@ class Rollout:
         """Create, change, and delete the connectors.
 
         Raises:
-            ConnectError: A request failed. `completed` lists the actions before it. The next
-                rollout continues from there.
+            ConnectError: A request failed. `completed` lists the actions that preceded it. The next
+                rollout performs the remaining actions.
         """
         past_participles = {
             Action.CREATE: "created",
@@ -94,7 +95,7 @@ class Rollout:
         while True:
             states = self._states(self.pipeline.connectors.values())
             settled = all(each.runs or each.rests for each in states)
-            # a list, because each check updates the state of its connector
+            # not a generator, because every connector must be checked to update its failures
             failures = [self._has_failed(each) for each in states]
             checks = checks + 1 if settled or any(failures) else 0
             if checks >= _CHECKS or time.monotonic() > deadline:
@@ -120,7 +121,7 @@ class Rollout:
         failures = state.failures
         if not failures:
             if state.parts:
-                # from now on, the same failure is a new one
+                # if the same failure occurs again, it is a new one
                 self._earlier_failures.pop(state.name, None)
             return False
         if state.parts[0] not in failures and not self._has_new_config(

@@ -28,7 +28,7 @@ class RunningConnector:
 
     name: str
     config: Mapping[str, str]  # references to config providers are unresolved
-    status: Mapping[str, Any]  # as in the REST API; empty if there is no status yet
+    status: Mapping[str, Any]  # in the form of the REST API; empty if there is no status yet
 
 
 class WorkerClient(AbstractContextManager["WorkerClient"]):

@@ -21,7 +21,7 @@ _SCALARS: Final = {
     "bool": "boolean",
     "null": "nothing",
 }
-_DEEPEST: Final = 100  # maximum nesting, because files are parsed recursively
+_DEEPEST: Final = 100  # maximum nesting depth, limited because files are parsed recursively
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ Node: TypeAlias = Scalar | Items | Entries
 
 
 def read_yaml(content: str, mistakes: Mistakes) -> Node | None:
-    """Return the tree of a document, or None if the document is missing or invalid.
+    """Return the tree of a document.
 
-    A missing or invalid document adds a mistake.
+    If the document is missing or invalid, add a mistake and return None.
     """
     try:
         nodes = list(_documents(content))

@@ -1,6 +1,6 @@
 """Apply a user's decision about commits awaiting approval. Runs in the Spark driver.
 
-Each decision is one compare-and-swap (rule 34):
+Each decision is one compare-and-swap (rule 34 of the commit protocol):
 
 - `PUBLISH`: the ref moves to the head of the branch.
 - `REPLAY`: the branch is removed. The ref has an older ledger, and the connector reads the offsets
@@ -67,7 +67,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedCommits:
-    """Unpublished commits of one connector to one table."""
+    """One connector's unpublished commits to one table."""
 
     group: str  # connect group
     ref: str
@@ -76,7 +76,9 @@ class UnpublishedCommits:
     published: int | None  # head of the ref
     failed: tuple[UnpublishedCommit, ...]  # commits that failed a check, oldest first
     commits: int  # number of unpublished commits, including commits that passed all checks
-    forward: bool  # True if the branch has all commits of the ref, so the ref can move to its head
+    forward: (
+        bool  # whether the branch contains all commits on the ref, so the ref can move to its head
+    )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -215,7 +217,7 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
             prepared.stand_on(commits.ref, commits.published, summary)
         properties[key] = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
         properties |= open_pairs_property(base, key, summary)
-        # The swap also fails if the branch has a new commit, whose rows would be lost.
+        # The swap also fails if the branch has a new commit, whose rows would otherwise be lost.
         prepared.remove_compared(commits.branch)
     else:
         prepared.change()
@@ -245,8 +247,9 @@ def _ledger(name: str, lookup: Lookup) -> Ledger:
 def _rejection_order(action: ExpectationAction, ledger: Ledger, state: Unpublished) -> ComesAgain:
     """Return the decision about rows that fail again when these offsets are read again.
 
-    An earlier decision about some of the offsets is merged into it. Rows of the earlier decision
-    after these offsets are held again, because no user has seen why they failed.
+    An earlier decision about some of the offsets is merged into it. If rows after these offsets
+    were part of the earlier decision, they are held again, because no user has seen why they
+    failed.
     """
     names = {name for each in state.commits for name in each.failed}
     if state.again is None:

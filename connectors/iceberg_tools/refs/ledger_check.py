@@ -1,4 +1,4 @@
-"""Determine how moving a ref affects the connectors that commit to the table. No I/O."""
+"""Determine how moving a ref affects the connectors that commit to the table. Does no I/O."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _effect(group: str, now: Lookup, then: Lookup) -> ConnectorEffect:
 
 
 def _ranges_to_read_again(now: Lookup, then: Lookup) -> list[ReadAgain]:
-    """Return the offset range of each partition between the positions of two ledgers."""
+    """Return each partition's offset range between the positions in two ledgers."""
     if now.ledger is None:
         return []
     before = {**then.opened, **(then.ledger.positions() if then.ledger is not None else {})}

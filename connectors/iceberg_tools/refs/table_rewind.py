@@ -3,7 +3,7 @@
 One compare-and-swap moves the table and its positions:
 
 - `REPLAY`: the branch moves back to a snapshot with an older ledger, and the connector reads the
-  offsets again from its positions (rule 8).
+  offsets again from its positions (rule 8 of the commit protocol).
 - `SKIP`: a new snapshot without rows is added on top of the earlier snapshot. Its ledger contains
   the positions from before the rewind. The connector continues there, and the table lacks the rows
   in between (rule 33).
@@ -121,7 +121,7 @@ def skip_summary(earlier: TableMetadata, ref: str, group: str, ledger: Ledger) -
     """Return the summary of a snapshot that sets a ref's positions without adding rows.
 
     Args:
-        earlier: Metadata in which the ref is at the snapshot that precedes the new one.
+        earlier: Metadata in which the ref points to the snapshot that precedes the new one.
     """
     key = ledger_key(group)
     summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REWIND_KEY: "skip"}

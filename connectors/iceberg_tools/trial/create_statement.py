@@ -1,4 +1,4 @@
-"""Render the Spark SQL statement of a new table for display.
+"""Render the Spark SQL statement that creates a table, for display.
 
 The sink itself creates tables through Iceberg's catalog.
 """

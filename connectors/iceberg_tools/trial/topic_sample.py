@@ -1,4 +1,4 @@
-"""`TopicSample`: reads some records of each partition of a connector's topics.
+"""`TopicSample`: reads some records from each partition of a connector's topics.
 
 It does not join a consumer group, and the connector's offsets do not change.
 """
@@ -37,14 +37,14 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Number of records to read, and the end of the partitions to read them from."""
+    """Number of records to read, and whether to read the oldest or the newest records."""
 
     records: int
-    newest: bool = False  # read the last records of each partition instead of the first
+    newest: bool = False  # read the last records in each partition instead of the first
 
 
 class TopicSample:
-    """Reads a sample of a connector's topics. Call `read` only once."""
+    """Reads sample records from a connector's topics. Call `read` only once."""
 
     def __init__(
         self, settings: Mapping[str, str], connector: Mapping[str, str], request: SampleRequest
@@ -54,17 +54,17 @@ class TopicSample:
         Args:
             settings: Settings of the Kafka client.
             connector: The connector's configuration with `topics` or `topics.regex`.
-            request: Size of the sample.
+            request: Which records to read.
         """
         self._settings = {**settings, **TO_THE_END, "group.id": "connect-py-try"}
         self._connector = connector
         self._request = request
         self.topics: list[str] = []  # set by `read`
         self.records = 0  # number of records read so far
-        self._sizes: dict[str, list[int]] = {}  # number of messages and bytes by topic
+        self._sizes: dict[str, list[int]] = {}  # number of messages and total bytes by topic
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[MessageRun]:
-        """Yield the records in batches of one topic.
+        """Yield the records in batches. Each batch is from one topic.
 
         Partitions are read one after another, and repeated runs return the records in the same
         order. The order matters because the first value of a field determines its column type.
@@ -135,7 +135,7 @@ class TopicSample:
         ]
 
     def _next(self, consumer: Consumer, limit: int) -> tuple[list[Message], bool]:
-        """Return up to `limit` messages of the assigned partition, and True if it has ended.
+        """Return up to `limit` messages from the assigned partition, and True if it has ended.
 
         A partition may end before `limit` messages, because transactions and compaction leave gaps
         in its offsets. The Kafka client reports the end only once.
