@@ -10,7 +10,7 @@ from connectors.iceberg.table.schema_change import SchemaChange
 
 
 class TableError(ConnectError):
-    """An error of one table. `table` is its name."""
+    """An error that concerns one table. `table` is its name."""
 
     def __init__(self, table: str, why: str) -> None:
         super().__init__(f"table {table}: {why}")
@@ -23,7 +23,7 @@ class TableError(ConnectError):
 
 
 class JavaError(Exception):
-    """The message of a Java exception as a string, because the JVM may exit before it is read."""
+    """The message of a Java exception, copied because the JVM may exit before it is read."""
 
 
 class TableMissingError(TableError):
@@ -31,7 +31,7 @@ class TableMissingError(TableError):
 
 
 class TableNotCreatedError(TableError):
-    """The table does not exist, and cannot be created from the rows that were read so far.
+    """The table does not exist, and cannot be created from the rows that have been read so far.
 
     Later rows may contain the missing information.
     """
@@ -92,7 +92,11 @@ class SparkLostError(ConnectError):
 
 
 class PairUnreadError(ConnectError):
-    """Only one half of a key change is staged, because the partition of the other was revoked."""
+    """The insert of a key change is staged, but its delete can no longer be read.
+
+    If a primary key changes, Debezium emits the delete of the old key and the insert of the new
+    key. The partition with the delete was revoked before the task read the delete.
+    """
 
     def __init__(self, table: str, rows: int) -> None:
         super().__init__(

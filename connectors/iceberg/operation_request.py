@@ -45,7 +45,7 @@ class Cancellation:
 
     @contextmanager
     def covering(self, lake: LakeClient) -> Iterator[LakeClient]:
-        """Open a session that `cancel` ends.
+        """Open a session that `cancel` can end.
 
         Raises:
             ConnectError: The operation was canceled.
@@ -66,7 +66,7 @@ class Cancellation:
 class OperationRequest:
     """Request for an operation on a connector, with the services of the worker that runs it.
 
-    `arguments` is the JSON object of the request. Its numbers are strings.
+    `arguments` is the JSON object in the request. Its numbers are strings.
     """
 
     config: IcebergSinkConfig
@@ -80,7 +80,7 @@ class OperationRequest:
 
     @contextmanager
     def lake(self, deadline_seconds: float = DEADLINE_SECONDS) -> Iterator[LakeClient]:
-        """Open a session in the worker's Spark driver for the duration of the block."""
+        """Open a session in the worker's Spark driver for the duration of the `with` block."""
         spark = worker_spark_config(self.config, self.services.worker_settings)
         lake = LakeClient(
             self.services, spark, user=self.config.connector, deadline_seconds=deadline_seconds
@@ -93,7 +93,7 @@ class OperationRequest:
         return self.config.table(table).commit_branch or MAIN
 
     def kafka(self) -> dict[str, Any]:
-        """Return the settings of a Kafka client for the cluster of the connector's topics."""
+        """Return Kafka client settings for the cluster that contains the connector's topics."""
         if self.cluster is None:
             raise ConfigError("", "the operation requires a worker with a connection to Kafka")
         return self.cluster.client_config("admin")
@@ -106,18 +106,18 @@ class OperationRequest:
             )
 
     def text(self, name: str) -> str:
-        """Return a required argument."""
+        """Return a required string argument."""
         value = self.arguments.get(name)
         if not isinstance(value, str) or not value:
             raise ConfigError(name, "must be a non-empty string")
         return value
 
     def text_or_none(self, name: str) -> str | None:
-        """Return an optional argument."""
+        """Return an optional string argument, or None if it is missing."""
         return self.text(name) if self.arguments.get(name) is not None else None
 
     def count(self, name: str, default: int, most: int) -> int:
-        """Return an optional number from 1 to `most`."""
+        """Return an optional integer argument from 1 to `most`, or the default."""
         value = self.arguments.get(name)
         if value is None:
             return default
@@ -126,7 +126,7 @@ class OperationRequest:
         return int(value)
 
     def flag(self, name: str) -> bool:
-        """Return an optional boolean, False by default."""
+        """Return an optional boolean argument, or False if it is missing."""
         value = self.arguments.get(name, False)
         if not isinstance(value, bool):
             raise ConfigError(name, "must be true or false")
@@ -137,7 +137,7 @@ def operate(request: OperationRequest, operation: str) -> Any:
     """Call an operation, and return its result as a JSON value.
 
     Raises:
-        NotFoundError: The operation, or its subject, does not exist.
+        NotFoundError: The operation, or the object that it applies to, does not exist.
         ConfigError: The arguments are not valid, or the request is not possible.
         ConnectError: The catalog, the storage, or Kafka does not respond.
     """

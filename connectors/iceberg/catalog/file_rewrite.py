@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 BEFORE_SWAP, AFTER_SWAP = "before_rewrite_swap", "after_rewrite_swap"  # fault points
-_ATTEMPTS: Final = 5  # if other commits land between the base and the swap
+_ATTEMPTS: Final = 5  # maximum number of attempts if other commits land before the swap
 
 
 class RewriteRefusedError(Exception):
@@ -44,9 +44,9 @@ def write_tasks(
         spark: The session.
         java: The Java classes of the session.
         table: The Java table. Its properties determine the location and the size of the new files.
-        tasks: Java scan tasks of the table.
-        open_file_bytes: Weight of opening a file when tasks are packed into splits. None uses the
-            setting of the table.
+        tasks: Java scan tasks for the table.
+        open_file_bytes: Cost of opening a file, in bytes, when tasks are packed into splits. If
+            None, the table's setting applies.
     """
     split_bytes = java.iceberg("util.PropertyUtil").propertyAsLong(
         table.properties(), "write.target-file-size-bytes", 512 << 20
@@ -90,15 +90,16 @@ def replace_files(
     another commit has removed a replaced file or deleted some of its rows since then, the rewrite
     is refused.
 
-    If the swap fails or its response is lost, the table is read again first, because a catalog may
-    refuse a commit that has landed. A commit cannot land after its ref has moved. The manifests of
-    refused attempts remain until the search for orphan files removes them: such an attempt may have
-    landed and expired, and a later snapshot may use its manifests.
+    If the swap fails or its response is lost, the table is read again before another attempt,
+    because a catalog may report a failure for a commit that was in fact committed. A commit cannot
+    land after its ref has moved. The manifests of refused attempts remain until the search for
+    orphan files removes them: such an attempt may have been committed and its snapshot may have
+    expired, in which case a later snapshot may use its manifests.
 
     Args:
         table: The table.
         rewrite: The old and the new files.
-        ref: The branch of the files.
+        ref: The branch that contains the old files.
         summary: Entries for the summary of the new snapshot.
         refusal: Called with the metadata that the swap replaces. Returns the reason why the rewrite
             must not be committed, or an empty string.
@@ -119,7 +120,7 @@ def replace_files(
         try:
             update.add(rewrite, ref, summary)
         except StaleAttemptError as error:
-            # use the Java message, because the message of py4j begins with an object ID
+            # use the Java message, because py4j's message begins with an object ID
             exception = None if error.__cause__ is None else java_exception_of(error.__cause__)
             reason = (
                 "a concurrent commit changed rows of the rewritten files: "

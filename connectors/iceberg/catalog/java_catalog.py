@@ -32,7 +32,7 @@ from connectors.iceberg.table.table import StagedFile, StagedKind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Additional columns of staged changes, as fields of Iceberg's schema JSON.
+# Additional columns of staged changes, as fields in Iceberg's schema JSON.
 CHANGE_COLUMNS: Final[Sequence[Mapping[str, Any]]] = tuple(
     {"id": FIELD_IDS[name], "name": name, "required": False, "type": type_} for name, type_ in PLAIN
 )
@@ -117,7 +117,7 @@ class JavaTable:
     # --- metadata
 
     def metadata(self) -> TableMetadata:
-        """Return the metadata of the last load or refresh."""
+        """Return the metadata from the last load or refresh."""
         return self.java.metadata(self._operations.current())
 
     def metadata_location(self) -> str:
@@ -136,7 +136,7 @@ class JavaTable:
         return self.metadata_location() != before
 
     def io_properties(self) -> dict[str, str]:
-        """Return the settings of the table's file IO, including vended credentials for its data."""
+        """Return the table's FileIO properties, including vended credentials for its data."""
         io, location = self.java_table.io(), self.metadata().data_location
         properties: dict[str, str] = self.java.json(io.properties())
         if self.java.is_instance(io, "org.apache.iceberg.io.SupportsStorageCredentials"):
@@ -149,7 +149,10 @@ class JavaTable:
     # --- schema, properties, and layout
 
     def evolve(self, changes: Sequence[SchemaChange]) -> bool:
-        """Apply the changes that the table lacks in one transaction. Return True if any applied."""
+        """Apply, in one transaction, the changes that the table does not have yet.
+
+        Return True if any change was applied.
+        """
         transaction = self.java_table.newTransaction()
         # newer than the loaded metadata if another writer has evolved the table
         metadata = self.java.metadata(transaction.startMetadata())
@@ -188,7 +191,7 @@ class JavaTable:
                 update.makeColumnOptional(path)
 
     def _column(self, change: SchemaChange) -> Any:
-        """Return the type and the default of a change as a Java column."""
+        """Return a Java column with the type and the default value of a change."""
         column = {
             "id": 1_000_000,
             "name": "x",
@@ -200,7 +203,7 @@ class JavaTable:
         return self.java.schema([column]).findField("x")
 
     def set_properties(self, properties: Mapping[str, str], transaction: Any = None) -> None:
-        """Set properties in a transaction, or immediately without one."""
+        """Set table properties in a transaction, or immediately if there is none."""
         update = (transaction or self.java_table).updateProperties()
         for key, value in properties.items():
             update.set(key, value)
@@ -250,12 +253,12 @@ class JavaTable:
     ) -> AbstractContextManager[str]:
         """Provide a relation for Spark SQL with the rows of files that no snapshot references.
 
-        Iceberg reads the files by field ID with the table's file IO. The context manager yields the
+        Iceberg reads the files by field ID with the table's FileIO. The context manager yields the
         name of the relation.
 
         Args:
             files: Staged files, or Java data files.
-            extra: Columns that the table does not have, as fields of Iceberg's schema JSON. Their
+            extra: Columns that the table does not have, as fields in Iceberg's schema JSON. Their
                 IDs must differ from the IDs of the table's columns.
         """
         java, table = self.java, self.java_table
@@ -264,7 +267,7 @@ class JavaTable:
             builder.setCurrentSchema(self._optional(extra), max(field["id"] for field in extra))
             table = self._as_if(builder.discardChanges().build())
         no_deletes = java.array("org.apache.iceberg.DeleteFile", [])
-        spec = java.unpartitioned  # files of keys may lack partition columns
+        spec = java.unpartitioned  # files that contain only keys may lack partition columns
         schema = java.iceberg("SchemaParser").toJson(table.schema())
         spec_json = java.iceberg("PartitionSpecParser").toJson(spec)
         residuals = java.iceberg("expressions.ResidualEvaluator").unpartitioned(java.every_row)
@@ -285,9 +288,9 @@ class JavaTable:
         return self.java.schema([{**column, "required": False} for column in columns])
 
     def _as_if(self, metadata: Any, io: Any = None) -> Any:
-        """Return the Java table with other metadata that is not in the catalog.
+        """Return a copy of the Java table with other metadata, which is not in the catalog.
 
-        `io` replaces the file IO of the table.
+        `io` replaces the table's FileIO.
         """
         locations = self.java.iceberg("LocationProviders").locationsFor(
             self.java_table.location(), metadata.properties()
@@ -298,7 +301,7 @@ class JavaTable:
         return self.java.iceberg("BaseTable")(operations, self.java_table.name())
 
     def elsewhere(self, location: str, io_properties: Mapping[str, str]) -> Any:
-        """Return the Java table with another data location and additional file IO settings."""
+        """Return a copy of the table with another data location and more FileIO properties."""
         java, metadata, io = self.java, self._operations.current(), self.java_table.io()
         properties = {**java.json(metadata.properties()), "write.data.path": location}
         if io_properties:
@@ -352,7 +355,9 @@ class JavaTable:
         return StagedFile(StagedKind.CHANGES, path, rows, size, 0, 0)
 
     def data_file(self, file: StagedFile) -> Any:
-        """Return a staged file of complete rows as a Java data file with metrics from its footer.
+        """Convert a staged file with complete rows to a Java data file with metrics.
+
+        The metrics are from the file's footer.
 
         Raises:
             TableUnsuitableError: The row count of the file differs from the reported count.
@@ -379,7 +384,7 @@ class JavaTable:
         return builder.withMetrics(metrics).build()
 
     def content_file(self, file: Any) -> dict[str, Any]:
-        """Return Iceberg's JSON form of a Java data file."""
+        """Return a Java data file in Iceberg's JSON representation."""
         spec = self.java_table.specs()[file.specId()]
         content: dict[str, Any] = json.loads(
             self.java.iceberg("ContentFileParser").toJson(file, spec)
@@ -387,7 +392,7 @@ class JavaTable:
         return content
 
     def as_staged(self, file: Any) -> StagedFile:
-        """Return a Java data file of complete rows as a staged file."""
+        """Convert a Java data file with complete rows to a staged file."""
         content = self.content_file(file)
         return StagedFile(
             StagedKind.ROWS,
@@ -412,7 +417,7 @@ class JavaTable:
 
         Args:
             ref: The branch to read, or main if the branch does not exist.
-            folder: The folder in the table's data location for the files of the MERGE.
+            folder: The folder in the table's data location for the files that the MERGE writes.
         """
         overrides = {
             "write.data.path": self._folder(folder),
@@ -473,7 +478,7 @@ class JavaTable:
         return [str(file.location()) for file in files]
 
     def delete_file(self, location: str) -> None:
-        """Delete a file with the table's file IO."""
+        """Delete a file with the table's FileIO."""
         self.java_table.io().deleteFile(location)
 
     def first_bytes(self, path: str, size: int) -> bytes:
@@ -504,7 +509,7 @@ class JavaTable:
         return list(self.java_table.snapshot(snapshot).dataManifests(self.java_table.io()))
 
     def files_of_manifest(self, manifest: Any) -> Iterator[str]:
-        """Yield the locations of the live entries of a manifest."""
+        """Yield the locations of the live entries in a manifest."""
         manifests = self.java.iceberg("ManifestFiles")
         is_data = str(manifest.content()) == "DATA"
         read = manifests.read if is_data else manifests.readDeleteManifest
@@ -544,7 +549,7 @@ def write_files(java: JavaClasses, table: Any, rows: DataFrame) -> list[Any]:
 
 
 def _content(file: StagedFile) -> dict[str, Any]:
-    """Return Iceberg's JSON form of a staged file, without its partition and metrics."""
+    """Return a staged file in Iceberg's JSON representation, without its partition and metrics."""
     return {
         "spec-id": 0,
         "content": "DATA",
@@ -559,7 +564,7 @@ def _content(file: StagedFile) -> dict[str, Any]:
 def _missing_changes(
     table: str, schema: Field, format_version: int, changes: Sequence[SchemaChange]
 ) -> list[SchemaChange]:
-    """Return the changes that a table with this schema lacks.
+    """Return the changes that a table with this schema does not have yet.
 
     Raises:
         TableUnsuitableError: A column to change does not exist.
@@ -595,7 +600,7 @@ def _missing_changes(
 def _history_property(
     properties: Mapping[str, str], before: Field, after: Field, changes: Sequence[SchemaChange]
 ) -> dict[str, str]:
-    """Return the property with former names and versions of columns if these changes add any."""
+    """Return the property with columns' former names and versions if these changes add any."""
     history = ColumnHistory.of(properties)
     names, versions = dict(history.names), dict(history.versions)
     changes = [each for each in changes if each.kind in (ChangeKind.RENAME, ChangeKind.VERSION)]

@@ -21,7 +21,7 @@ _CACHED_METADATA: Final = 4
 
 
 class JavaClass:
-    """A Java class with cached static members, because py4j requests each access from the JVM."""
+    """A Java class that caches its static members, because py4j looks up each access in the JVM."""
 
     def __init__(self, java_class: Any) -> None:
         self._java_class = java_class
@@ -43,7 +43,8 @@ class JavaClasses:
         self._classes: dict[str, JavaClass] = {}
         self._class_objects: dict[str, Any] = {}
         self._singletons: dict[str, Any] = {}
-        self._parsed_metadata: OrderedDict[str, TableMetadata] = OrderedDict()  # by metadata file
+        # keyed by location of the metadata file
+        self._parsed_metadata: OrderedDict[str, TableMetadata] = OrderedDict()
         self.mapper: Any = self.iceberg("util.JsonUtil").mapper()
         self.unpartitioned: Any = self.iceberg("PartitionSpec").unpartitioned()
         self.every_row: Any = self.iceberg("expressions.Expressions").alwaysTrue()
@@ -72,7 +73,7 @@ class JavaClasses:
     # --- values
 
     def array(self, name: str, elements: Sequence[Any]) -> Any:
-        """Return a Java array with elements of a class."""
+        """Return a Java array with these elements, whose element type is the named class."""
         gateway: Any = self.spark.sparkContext._gateway
         return java_array(gateway, attrgetter(name)(gateway.jvm), elements)
 
@@ -133,12 +134,12 @@ class JavaClasses:
         return parsed
 
     def schema(self, fields: Sequence[Mapping[str, Any]]) -> Any:
-        """Return a Java schema for fields of Iceberg's schema JSON."""
+        """Return a Java schema for fields in Iceberg's schema JSON."""
         document = {"type": "struct", "schema-id": 0, "fields": fields}
         return self.iceberg("SchemaParser").fromJson(json.dumps(document))
 
     def content_file(self, content: Mapping[str, Any], spec: Any) -> Any:
-        """Return the Java content file for Iceberg's JSON form and a partition spec."""
+        """Return the Java content file for Iceberg's JSON representation and a partition spec."""
         tree = self.mapper.readTree(json.dumps(content))
         return self.iceberg("ContentFileParser").fromJson(tree, spec)
 

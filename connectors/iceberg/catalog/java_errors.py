@@ -1,4 +1,4 @@
-"""Translation of Java exceptions into the errors of the sink."""
+"""Translation of Java exceptions into the sink's errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 
-_JAVA_FRAMES: Final = 5  # frames per exception in a Java trace
+_JAVA_FRAMES: Final = 5  # maximum number of frames per exception in a Java stack trace
 EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
 VALIDATION: Final = f"{EXCEPTIONS}ValidationException"
 REFUSED: Final = f"{EXCEPTIONS}CommitFailedException"
@@ -47,20 +47,21 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.ExtendedAnalysisException",
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
-# Errors of a statement or of the values that it reads. A plain `SparkException` means that a job
+# Errors in a statement or in the values that it reads. A plain `SparkException` means that a job
 # failed.
 _OF_STATEMENT: Final = re.compile(
     r"org\.apache\.spark\.(Spark\w+Exception|sql\..*|api\.python\.PythonException)"
 )
 _UNKNOWN = f"{EXCEPTIONS}CommitStateUnknownException"
-# Messages if the AWS SDK is not on the class path, from the class loader or from Iceberg's search
-# for a constructor.
+# Messages from the class loader or from Iceberg's search for a constructor if the AWS SDK is not on
+# the class path.
 _NO_LIBRARY: Final = re.compile(
     r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor"
 )
 _WRAPPER: Final = "java.lang.reflect.InvocationTargetException"
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
-# Permanent errors because nothing on the class path supports the configured scheme, with remedies.
+# Errors and their remedies. The errors are permanent, because nothing on the class path supports
+# the configured scheme.
 _LASTING: Final = (
     (
         re.compile(r"No suitable driver found for"),
@@ -69,7 +70,7 @@ _LASTING: Final = (
     ),
     (re.compile(r"No FileSystem for scheme"), "see iceberg.catalog.warehouse"),
 )
-# Hadoop is used if no file IO is configured, and by Iceberg's ResolvingFileIO if the AWS library is
+# Hadoop is used if no FileIO is configured, and by Iceberg's ResolvingFileIO if the AWS library is
 # missing.
 _HADOOP_LACKS: Final = re.compile(
     r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found'
@@ -86,8 +87,8 @@ _HINTS: Final = (
     ),
     (re.compile(r"Unable to load region"), "set iceberg.catalog.client.region or AWS_REGION"),
 )
-_LONGEST: Final = 300  # characters of the Java message after a remedy
-_LONGEST_CHAIN: Final = 10  # exceptions in a chain of causes
+_LONGEST: Final = 300  # maximum number of characters of the Java message that follows a remedy
+_LONGEST_CHAIN: Final = 10  # maximum number of exceptions to follow in a chain of causes
 
 
 def java_exception_of(error: BaseException) -> Any:
@@ -113,10 +114,10 @@ def is_statement_error(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
-    """Translate errors of Java, py4j, and pyspark within the block.
+    """Translate errors from Java, py4j, and pyspark in the `with` block.
 
     Args:
-        subject: The beginning of error messages.
+        subject: The table or component with which error messages begin.
         of_table: True if the subject is the name of a table.
     """
     try:
@@ -124,7 +125,7 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
     except ConnectError:
         raise
     except (Py4JNetworkError, ConnectionError) as error:
-        raise SparkDiedError(f"{subject}: the JVM of Spark has ended") from error
+        raise SparkDiedError(f"{subject}: Spark's JVM has ended") from error
     except Exception as error:
         exception = java_exception_of(error)
         if exception is None:
@@ -136,7 +137,7 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
 
 
 def _shortened(error: Exception) -> str:
-    """Return the message with the first frames of its traces, or the class if the JVM exited."""
+    """Return an error's message with shortened traces, or its class if the JVM has exited."""
     try:
         message = str(error)
     except (Py4JError, OSError):
@@ -154,7 +155,7 @@ def _shortened(error: Exception) -> str:
 
 
 def _chain(exception: Any) -> list[tuple[str, str]]:
-    """Return class and message of an exception and of its causes, outermost first.
+    """Return the class and message of an exception and of each of its causes, outermost first.
 
     Reflection wrappers are omitted.
     """
@@ -168,7 +169,7 @@ def _chain(exception: Any) -> list[tuple[str, str]]:
 
 
 def translated(subject: str, exception: Any) -> ConnectError:
-    """Return the error of the sink for a Java exception, based on its outermost known class.
+    """Return the sink's error for a Java exception, based on its outermost known class.
 
     Args:
         subject: The beginning of the message, which is the name of the table if there is one.

@@ -1,4 +1,4 @@
-"""Java classes of the sink. They are compiled once, and defined in the JVM of each Spark driver.
+"""The sink's Java classes. They are compiled once, and defined in the JVM of each Spark driver.
 
 | class | why it is not written in Python |
 |---|---|
@@ -40,7 +40,7 @@ def define_classes(gateway: Any) -> None:
     """Define the classes in a JVM. Call this before anything in the JVM uses them.
 
     Args:
-        gateway: A py4j gateway of the JVM.
+        gateway: A py4j gateway to the JVM.
     """
     jvm = gateway.jvm
     cache = _cache_file(jvm)
@@ -61,8 +61,8 @@ def use_durable_files(jvm: Any) -> None:
     """Configure Hadoop to force local files to disk on close, and folders when an entry changes.
 
     Hadoop creates one local file system per JVM, from the first configuration that requests it. A
-    file system that the user configured is not replaced. With Kerberos, nothing is changed, because
-    Hadoop would log in.
+    file system that the user configured is not replaced. If Kerberos is configured, nothing is
+    changed, because Hadoop would try to log in.
     """
     configuration = jvm.org.apache.hadoop.conf.Configuration()
     if (
@@ -80,7 +80,7 @@ def use_durable_files(jvm: Any) -> None:
 
 
 def java_array(gateway: Any, java_class: Any, elements: Sequence[Any]) -> Any:
-    """Return a Java array with elements of a py4j class."""
+    """Return a Java array with these elements, whose element type is a py4j class."""
     array = gateway.new_array(java_class, len(elements))
     for index, element in enumerate(elements):
         array[index] = element
@@ -88,7 +88,7 @@ def java_array(gateway: Any, java_class: Any, elements: Sequence[Any]) -> Any:
 
 
 def _compile(jvm: Any, source: Path) -> Mapping[str, bytes]:
-    """Return the bytecode of a source file by class name. The classes it uses must be defined."""
+    """Return a source file's bytecode by class name. The classes it uses must be defined."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.ClassLoader.getSystemClassLoader())
     compiler.cook(source.read_text())
@@ -112,7 +112,7 @@ def _define(gateway: Any, name: str, code: bytes) -> None:
 
 
 def _cache_file(jvm: Any) -> Path | None:
-    """Return the cache file for these sources and this Java release, or None without a folder."""
+    """Return the cache file for these sources and this Java release, or None if caching is off."""
     folder = os.environ.get(CLASSES_VARIABLE)
     if not folder:
         return None
@@ -123,7 +123,7 @@ def _cache_file(jvm: Any) -> Path | None:
 
 
 def _read(cache: Path) -> dict[str, bytes] | None:
-    """Return the cached bytecode by class name in definition order, or None without a cache."""
+    """Return the cached bytecode by class name in definition order, or None if it is not cached."""
     if not zipfile.is_zipfile(cache):
         return None
     with zipfile.ZipFile(cache) as file:

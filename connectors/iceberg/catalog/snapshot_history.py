@@ -17,7 +17,7 @@ def read(table: JavaTable, ref: str) -> TableHistory:
     """Return the history of a ref for an audit, after reading all manifests of its snapshots."""
     metadata = table.metadata()
     head = metadata.head(ref)
-    snapshot_by_file: dict[str, int] = {}  # the newest snapshot that added a file
+    snapshot_by_file: dict[str, int] = {}  # path of a file -> ID of the snapshot that added it
     added_twice: list[tuple[str, int, int]] = []
     ancestors, complete = [], True
     for snapshot in metadata.ancestors(head):

@@ -33,7 +33,7 @@ class Recording:
 
 
 class RecordedTable:
-    """A table object of this JVM that records a MERGE instead of committing it.
+    """A table object in this JVM that records a MERGE instead of committing it.
 
     See `RecordedTable.java`.
     """
@@ -47,7 +47,7 @@ class RecordedTable:
 
     @contextmanager
     def registered(self) -> Iterator[Self]:
-        """Register the table with Spark SQL within the block."""
+        """Register the table with Spark SQL within the `with` block."""
         catalog = self._java("connectpy.RecordedCatalog")
         catalog.add(self._key, self.java_table)
         try:
@@ -62,18 +62,22 @@ class RecordedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
-    """Data and delete files of one snapshot, and the metadata that they require (rule 16)."""
+    """Data and delete files for one snapshot, and the conditions for adding them.
+
+    See rule 16 of the commit protocol.
+    """
 
     files: Sequence[Any] = ()  # Java data files with new rows or the live rows of `replaced`
     replaced: Sequence[Any] = ()  # Java data and delete files that are rewritten
     replaces_all: bool = False  # the new rows replace all existing rows
-    recorded: RecordedTable | None = None  # the files of this table are also added
+    recorded: RecordedTable | None = None  # the files that this table recorded are also added
     is_overwrite: bool = False  # see `Recording`
     replaced_rows: int = 0
-    is_bound_to_head: bool = False  # valid only for the head that was read
+    is_bound_to_head: bool = False  # True if the change is valid only for the head that was read
     # snapshot that the MERGE or the rewrite read; None if the table was empty
     read_snapshot: int | None = None
-    refuses_foreign_rows: bool = False  # rows that other writers added since then are conflicts
+    # True if rows that other writers have added since `read_snapshot` are conflicts
+    refuses_foreign_rows: bool = False
 
 
 class TableUpdate:
@@ -94,7 +98,7 @@ class TableUpdate:
         self.snapshot: Any = None  # the Java snapshot, once a method has created it
 
     def base(self) -> TableMetadata:
-        """Return the metadata that the swap replaces. Checks of this metadata hold at the swap."""
+        """Return the metadata that the swap replaces. The swap fails if it is no longer current."""
         return self._java.metadata(self._base)
 
     @property
@@ -114,7 +118,7 @@ class TableUpdate:
         """
         transaction, head = self._transaction, self._base.currentSnapshot()
         if head is not None and transaction.currentMetadata().ref(ref) is None:
-            # Create the missing branch first: otherwise, Iceberg counts its files from zero.
+            # Create the missing branch first. Otherwise, Iceberg would count its files from zero.
             transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
         if change.replaces_all or change.is_overwrite:
             update = transaction.newOverwrite()
@@ -141,7 +145,7 @@ class TableUpdate:
             update.deleteFile(file)
         for file in change.files:
             add_file(file)
-        # None if the snapshot has expired, which the validation reports
+        # None if the snapshot has expired; in this case, the validation fails
         read = self._base.snapshot(change.read_snapshot) if change.replaced else None
         if read is not None and read.sequenceNumber() and self._base.formatVersion() > 1:
             update.dataSequenceNumber(read.sequenceNumber())  # newer equality deletes still apply
@@ -163,11 +167,11 @@ class TableUpdate:
     # --- refs and properties
 
     def change(self) -> None:
-        """Start a change of refs and properties. Adding a snapshot also starts a change."""
+        """Start a change to refs and properties. Adding a snapshot also starts a change."""
         self._builder = self._java.iceberg("TableMetadata").buildFrom(self.after)
 
     def publish(self, ref: str, snapshot: int) -> None:
-        """Set the ref to an existing snapshot of another branch."""
+        """Set the ref to an existing snapshot on another branch."""
         self.snapshot = self._base.snapshot(snapshot)
         self.change()
         self._builder.setBranchSnapshot(snapshot, ref)
@@ -182,7 +186,7 @@ class TableUpdate:
     def begin_branch(self, name: str, snapshot: int | None) -> None:
         """Create a branch at a snapshot, or reset it, before a snapshot is added to the branch.
 
-        The snapshot is None if the table has no snapshot.
+        `snapshot` is None if the table has no snapshot.
         """
         manage = self._transaction.manageSnapshots()
         if snapshot is None:
@@ -219,19 +223,19 @@ class TableUpdate:
         self.remove_ref(branch)
 
     def drop_properties(self, names: Collection[str]) -> None:
-        """Remove properties of the table in the same change."""
+        """Remove table properties in the same change."""
         self._builder.removeProperties(self._java.set(names))
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties of the table in the same change."""
+        """Set table properties in the same change."""
         self._properties.update(properties)
 
     def swap(self, properties: Mapping[str, str]) -> None:
         """Swap the metadata once. `TableOperations.commit` neither retries nor cleans up.
 
         Args:
-            properties: Table properties to set in the same change, in addition to those of
-                `set_properties`.
+            properties: Table properties to set in the same change, in addition to those that
+                `set_properties` has added.
         """
         if properties := {**self._properties, **properties}:
             self._builder.setProperties(self._java.map(properties))

@@ -1,4 +1,4 @@
-"""`Attempt`: one attempt to commit a cycle on one head of the table."""
+"""`Attempt`: one attempt to commit a cycle on top of one head of the table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CycleRows:
     deletes: Sequence[StagedFile] = ()  # files with the keys of the removed rows
     written: Sequence[Any] = ()  # Java data files that the attempt wrote
     order: str | None = None  # column with the source order of the changes
-    has_unchecked_keys: bool = False  # the MERGE must check that no key is staged twice
+    has_unchecked_keys: bool = False  # True if the MERGE must check that no key is staged twice
 
     @property
     def added(self) -> Sequence[StagedFile | Any]:
@@ -39,10 +39,10 @@ class CycleRows:
 
 
 class Attempt:
-    """One attempt to commit a cycle on one head of the table.
+    """One attempt to commit a cycle on top of one head of the table.
 
-    The commit steps and the rules set the attributes. The exit stack closes every relation that
-    the attempt reads.
+    The commit steps and the commit rules (`CommitRule`) set the attributes. The exit stack closes
+    every relation that the attempt reads.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Attempt:
             catalog: The catalog of the table, with the Spark session.
             table: The loaded table.
             request: The request, resolved for the loaded metadata.
-            strategy: The strategy of the commit, and the reason for it.
-            stack: Closes the relations that the attempt opens.
+            strategy: The strategy for the commit, and the reason for it.
+            stack: The exit stack that closes the relations that the attempt opens.
         """
         self.catalog = catalog
         self.spark = catalog.spark
@@ -75,7 +75,8 @@ class Attempt:
         self.is_truncate = any(file.kind is StagedKind.TRUNCATES for file in request.files)
         # True if the table has the column with the source order of the changes.
         self.is_ordered = request.ordered and ORDER in self.metadata.column_names()
-        # Folder of the files that this commit writes. Rule 18 recognizes them by its prefix.
+        # Folder for the files that this commit writes. Rule 18 of the commit protocol recognizes
+        # them by the folder's prefix.
         self.folder = f"{request.file_prefix}{request.commit_id}-made"
         self._stack = stack
         self.rows = CycleRows()
@@ -84,8 +85,9 @@ class Attempt:
         self.reads_table = False  # True if the rows or rule results depend on the rows at the head
         self.summary: dict[str, str] = {}  # summary entries of the new snapshot
         self.properties: dict[str, str] = {}  # table properties to set with the commit
-        self.unmatched = 0  # completed rows that still lack a value
-        self.older_changes = 0  # skipped, because a truncate or the row in the table is later
+        self.unmatched = 0  # number of completed rows that still lack a value
+        # number of changes that were skipped because a truncate or the row in the table is later
+        self.older_changes = 0
         self.findings: dict[type, Any] = {}  # rule results, keyed by class
         self.written: list[str] = []  # locations of the files that this attempt wrote
         self.superseded: list[str] = []  # written files whose rows were written again

@@ -1,4 +1,4 @@
-"""Step 4c: build the change of the table, with one `MERGE INTO` that finds the replaced rows.
+"""Commit step 4c: build the table change, with one `MERGE INTO` that finds the replaced rows.
 
 The sources of the statements are subqueries because temporary views fail on copy-on-write tables.
 """
@@ -21,7 +21,7 @@ from connectors.iceberg.table.table import StagedKind, WriteMode
 
 # up to this number of rows, reading all keys in one task is faster than a shuffle
 _SMALL_CYCLE_ROWS: Final = 50_000
-DUPLICATE_KEY: Final = "connect-py: a key is staged twice"  # in the message of a failed key check
+DUPLICATE_KEY: Final = "connect-py: a key is staged twice"  # in the message from a failed check
 _DELETED: Final = "__connect_py_deleted"
 _COUNT: Final = "__connect_py_count"
 
@@ -37,7 +37,7 @@ class MergeSource:
 def choose_strategy(
     table: JavaTable, metadata: TableMetadata, request: CommitRequest, settings: EngineSettings
 ) -> tuple[EngineName, str]:
-    """Return the strategy of a commit, and the reason for the log."""
+    """Return the strategy for a commit, and the reason for it, which is logged."""
     if request.mode is WriteMode.APPEND:
         return EngineName.APPEND, "rows are appended"
     if not request.files:
@@ -56,7 +56,7 @@ def choose_strategy(
 
 
 def build_change(attempt: Attempt, settings: EngineSettings) -> TableChange:
-    """Return the change for the rows of an attempt.
+    """Return the table change that commits the rows of an attempt.
 
     Upserts and deletes run one MERGE on the recorded table. The row counts that tasks reported are
     checked against the footers of their files.
@@ -157,10 +157,10 @@ def delete_matched(
         target: The recorded table.
         keys: The key columns.
         sources: The relations with the staged keys.
-        order: The column with the order of changes, or None. A row that is later than its source
-            row is not deleted.
-        checks_keys: Fail with `DUPLICATE_KEY` if a key is staged twice.
-        in_one_task: Read the keys in one task, which avoids a shuffle in small cycles.
+        order: The column with the source order of the changes, or None. A row that is later than
+            its source row is not deleted.
+        checks_keys: True if the statement must fail with `DUPLICATE_KEY` if a key is staged twice.
+        in_one_task: True if one Spark task reads the keys, which avoids a shuffle in small cycles.
     """
     source, same = _matches(keys, sources, order)
     if checks_keys:
@@ -197,7 +197,7 @@ def full_merge(
     sources: Sequence[MergeSource],
     order: str | None,
 ) -> str:
-    """Return the statement that inserts, updates, and deletes rows in any format and write mode."""
+    """Return a MERGE that inserts, updates, and deletes rows in any format and write mode."""
     selects = []
     staged = {*keys, order}
     for source in sources:
@@ -232,7 +232,7 @@ def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: 
 def _matches(
     keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
 ) -> tuple[str, str]:
-    """Return a query for the changed keys, and the condition that row `t` matches key `s`."""
+    """Return a query for the changed keys, and the SQL condition that row `t` has key `s`."""
     columns, same = [*keys], same_key(keys)
     if order is not None:
         columns.append(order)

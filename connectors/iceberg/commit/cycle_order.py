@@ -1,7 +1,7 @@
-"""Last change of each key if the changes of a key are spread over several Kafka partitions.
+"""Finds the last change to each key if its changes are spread over several Kafka partitions.
 
-Each task determines the last change of each key within its own partitions. A window function over
-all changes of the cycle then selects the last change of each key in source order. Because a
+Each task determines the last change to each key within its own partitions. A window function over
+all changes in the cycle then selects the last change to each key in source order. Because a
 partition may lag behind, changes that are older than a truncate or than the row in the table are
 skipped.
 """
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# prefix of the table property with the order of the last truncate; the connect group ID follows
+# prefix of the table property with the source order of the last truncate; the connect group ID
+# follows
 TRUNCATED: Final = "connect-py.truncated."
-# staged file that contains the change; a file of last changes contains each key only once
+# column with the path of the staged file that contains the change; files with only last changes
+# contain each key once
 FILE: Final = "__connect_py_file"
-LAST: Final = "__connect_py_last"  # true for the last change of its key
+LAST: Final = "__connect_py_last"  # true for the last change to its key
 _DELETE: Final = "__connect_py_delete"
 _STATE: Final = "__connect_py_state"
 _OLD, _SUPERSEDED, _LAST, _TIED = 0, 1, 2, 3
@@ -38,7 +40,7 @@ _NOT_NULL_ORDER: Final = f"coalesce({ORDER}, '') AS {ORDER}"
 
 
 class UnorderedKeysError(Exception):
-    """The last change of some keys is unknown.
+    """The last change to some keys is unknown.
 
     `rows` contains these keys and the files of their changes.
     """
@@ -49,7 +51,7 @@ class UnorderedKeysError(Exception):
 
 
 class CycleOrder:
-    """Orders the changes of one commit attempt and selects the last change of each key."""
+    """Orders the changes in one commit attempt and selects the last change to each key."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -72,10 +74,10 @@ class CycleOrder:
         return None if not self._truncate or later.isEmpty() else later
 
     def rank(self, files: Sequence[StagedFile]) -> bool:
-        """Determine the last change of each key. Return True if any change of the files is skipped.
+        """Determine the last change to each key. Return True if any change in the files is skipped.
 
         Raises:
-            UnorderedKeysError: The last change of some keys is unknown.
+            UnorderedKeysError: The last change to some keys is unknown.
         """
         of_key = f"PARTITION BY {_STATE} IS NULL, {', '.join(self._keys)}"
         newest = f"({of_key} ORDER BY {ORDER} DESC, {_DELETE})"
@@ -107,14 +109,14 @@ class CycleOrder:
         return bool(older) or not ranked.where(f"{_STATE} = {_SUPERSEDED}").isEmpty()
 
     def last_rows(self, files: Sequence[StagedFile]) -> DataFrame:
-        """Return the rows of these files that are the last changes of their keys."""
+        """Return the rows in these files that are the last changes to their keys."""
         rows = with_files(self._attempt.staged(files))
         return rows.join(self._last(), [FILE, *self._attempt.keys], "left_semi")
 
     def counting(self, rows: DataFrame) -> DataFrame:
         """Drop changes that are too old and add the column `LAST`.
 
-        The column is true for the last change of each key, and null for other changes.
+        The column is true for the last change to each key, and null for other changes.
         """
         names = [quoted(name) for name in rows.columns if name != ORDER]
         rows = self._without_old(rows.selectExpr(*names, _NOT_NULL_ORDER))

@@ -1,7 +1,7 @@
-"""Step 4b: determine the rows that a commit adds and the keys of the rows that it replaces.
+"""Commit step 4b: determine the rows that a commit adds and the keys of the rows that it replaces.
 
 A plain cycle commits the staged files unchanged. Other cycles rewrite rows: rows with unavailable
-values are completed, replayed rows are inserted if their key is missing, and changes of one key in
+values are completed, replayed rows are inserted if their key is missing, and changes to one key in
 several partitions are ordered.
 """
 
@@ -103,7 +103,7 @@ def _changes(attempt: Attempt) -> list[StagedFile]:
 
 
 def _last_changes(rows: DataFrame) -> DataFrame:
-    """Return the staged rows that are the last change of their key.
+    """Return the staged rows that are the last change to their key.
 
     Changes that only complete other rows are excluded.
     """
@@ -111,9 +111,9 @@ def _last_changes(rows: DataFrame) -> DataFrame:
 
 
 def _completed_rows(attempt: Attempt, files: list[StagedFile]) -> list[Any]:
-    """Write the rows of a cycle that depend on other rows.
+    """Write those rows of a cycle that depend on other rows.
 
-    All changes of a key are in one Kafka partition.
+    This function requires that all changes to a key are in one Kafka partition.
     """
     changes = _changes(attempt)
     written = complete_changes(attempt, changes, None)
@@ -145,7 +145,7 @@ def _missing_inserts(
 
 
 def _ordered_rows(attempt: Attempt, files: list[StagedFile], rows: list[StagedFile]) -> CycleRows:
-    """Return the last change of each key in source order."""
+    """Return the last change to each key in source order."""
     order = CycleOrder(attempt)
     later_files: list[StagedFile] = []
     if attempt.is_truncate and attempt.head is not None:

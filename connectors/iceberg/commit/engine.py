@@ -1,16 +1,17 @@
 """`CommitEngine`: commits staged files as one snapshot.
 
-A commit runs one Spark `MERGE INTO` if rows are replaced, and swaps the table metadata once. These
-are the parts of protocol steps 4 and 5 (4e is step 5), with the state that a crash after each part
-leaves behind:
+A commit runs one Spark `MERGE INTO` if rows are replaced, and swaps the table metadata once. It
+consists of steps 4 and 5 of the commit protocol (`docs/protocol.md`), which are divided into these
+parts (4e is step 5). The list also names what a crash after each part leaves behind:
 
-- 4a: Load the table, finish the work of earlier commits, and check the ledger. Leaves nothing.
-- 4b: Complete the rows of a cycle that is not plain (`cycle_rows`). Leaves data files with the
-  prefix of this epoch. Rule 18 removes them.
-- 4c: Run one MERGE on a recorded table (`change_builder`). Leaves delete files with the same
-  prefix.
-- 4d: Build the new metadata (`TableUpdate.add`). Leaves manifests that no metadata references.
-  Table maintenance removes them as orphan files.
+- 4a: Load the table, finish the work of earlier commits, and check the ledger. A crash leaves
+  nothing.
+- 4b: Complete the rows of a cycle that is not plain (`cycle_rows`). A crash leaves data files with
+  the prefix of this epoch. The next epoch removes them (rule 18).
+- 4c: Run one MERGE on a recorded table (`change_builder`). A crash leaves delete files with the
+  same prefix.
+- 4d: Build the new metadata (`TableUpdate.add`). A crash leaves manifests that no metadata
+  references. Table maintenance removes them as orphan files.
 - 4e: Swap the metadata. The outcome may be unknown, so 4a of the next attempt searches for the
   commit ID first (rule 17).
 """
@@ -62,7 +63,7 @@ _BACKOFF_SECONDS: Final = (0.0, 0.1, 0.3, 1.0)
 # Fault points
 AFTER_ROWS: Final = "after_completed_rows"
 AFTER_MERGE: Final = "after_merge"
-# after a swap that was refused, or whose outcome is unknown
+# before the search for a commit whose swap was refused or has an unknown outcome
 LOOKING_AGAIN: Final = "catalog_findCommit"
 BEFORE_SWAP: Final = "before_compare_and_swap"
 AFTER_SWAP: Final = "after_swap"
@@ -126,7 +127,7 @@ class CommitEngine:
         )
 
     def _run(self, run: CommitRun, stack: ExitStack) -> CommitOutcome:
-        # Reused after a lost race as long as its change is valid for the new head.
+        # Reused if another commit was first, as long as its change is valid for the new head.
         attempt: Attempt | None = None
         while True:
             if run.is_outcome_unknown:
@@ -252,22 +253,24 @@ def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
 
 @dataclass(slots=True)
 class CommitRun:
-    """State of one call of `CommitEngine.commit`: attempts, swaps, and files to delete."""
+    """State of one call to `CommitEngine.commit`: attempts, swaps, and files to delete."""
 
     request: CommitRequest
     rules: Sequence[CommitRule] = ()
     table: JavaTable | None = None  # as of the last load
-    is_outcome_unknown: bool = False  # a swap was sent, and the table has not been loaded since
+    # True if a swap was sent and the table has not been loaded since
+    is_outcome_unknown: bool = False
     attempts: list[Attempt] = field(default_factory=list)
-    swaps: dict[int, tuple[TableUpdate, Attempt]] = field(default_factory=dict)  # key: snapshot ID
+    # keyed by snapshot ID
+    swaps: dict[int, tuple[TableUpdate, Attempt]] = field(default_factory=dict)
     landed: int | None = None  # ID of the snapshot that landed
     tries: int = 0
     failure: Exception | None = None  # error of the last attempt; None after a schema change
-    is_final: bool = False  # no further attempt can succeed
-    conflicts: int = 0  # failed attempts that were retried
+    is_final: bool = False  # True if no further attempt can succeed
+    conflicts: int = 0  # number of failed attempts that were retried
 
     def resolve(self, metadata: TableMetadata) -> CommitRequest:
-        """Return the request after all rules have resolved it for this metadata."""
+        """Return the request as adjusted by all rules for this metadata."""
         request = self.request
         for rule in self.rules:
             request = rule.resolve(request, metadata)
@@ -345,9 +348,9 @@ class CommitRun:
     def delete_files_of_failed_attempts(self) -> None:
         """Delete the files of attempts that did not land.
 
-        Rule 17: if a swap was sent, nothing is deleted unless a commit of this run has landed.
-        The remaining files have the prefix of this epoch, and rule 18 removes them. Table
-        maintenance removes the remaining manifests as orphan files.
+        If a swap was sent, nothing is deleted unless one of this run's swaps has landed (rule 17).
+        The remaining files have the prefix of this epoch, and the next epoch removes them (rule
+        18). Table maintenance removes the remaining manifests as orphan files.
         """
         table, landed = self.table, self.swaps.get(self.landed or 0)
         if table is None or (self.swaps and landed is None):

@@ -1,8 +1,12 @@
-"""Matches the two halves of each key change.
+"""Matches the two halves of each key-change pair.
 
-If the insert under the new key lacks values, they are copied from the row of the old key. The
-result is a plan that contains no values: it depends only on row IDs, pair IDs, and the names of
-missing columns.
+If a primary key changes, Debezium emits a pair of events: the delete of the old key and the insert
+of the new key. Each event is one half of the pair. A half is open until the other half is read.
+
+If the insert lacks values, they are copied from the row of the old key. The result is a plan that
+contains no values: it depends only on row IDs, pair IDs, and the names of missing columns.
+
+A lifetime consists of the changes to a key between its insert and its delete (see `partial_rows`).
 """
 
 from __future__ import annotations
@@ -13,21 +17,21 @@ from dataclasses import dataclass, field
 
 from connectors.iceberg.staging.staged_changes import PLACED, Half
 
-# keyed by row: the rows that provide values, and the columns that each of them fills
+# keyed by row ID: the rows that provide missing values, and the columns that each of them fills
 Fills = Mapping[int, Sequence[tuple[int, frozenset[str]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """A change that is half of a pair, or is part of a lifetime that began with a pair."""
+    """A change that is half of a pair or is part of a lifetime that began with a pair's insert."""
 
     row: int  # row ID
-    lacking: frozenset[str] = frozenset()
-    half: int | None = None
-    pair: str | None = None
-    place: tuple[object, ...] = ()  # order among halves with equal pair IDs
-    partial: bool = False  # the row must be completed
-    # half, pair, and number (among equal pairs) of the first change of the lifetime
+    lacking: frozenset[str] = frozenset()  # columns without a value
+    half: int | None = None  # a `Half` value; None if the change is not half of a pair
+    pair: str | None = None  # ID of the pair
+    place: tuple[object, ...] = ()  # sort key among halves with equal pair IDs
+    partial: bool = False  # True if the row must be completed
+    # the insert that began the lifetime: its half, pair ID, and number among equal pair IDs
     begun_by: tuple[int, str, int] | None = None
 
 
@@ -36,12 +40,13 @@ class PairPlan:
     """Plan for the missing values and the open halves of a cycle."""
 
     fills: dict[int, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)  # see `Fills`
-    # keyed by row to complete: columns that no row can fill
+    # keyed by the ID of a row that must be completed: columns that no row can fill
     unknown: dict[int, frozenset[str]] = field(default_factory=dict)
-    # number of partial and open rows that lack values of a row whose delete was not read
+    # number of rows that lack values because the delete of their old key has not been read
     unread: int = 0
-    open_deletes: list[int] = field(default_factory=list)  # deletes whose insert was not read yet
-    # half and pair of inserts whose delete was not read yet
+    # row IDs of deletes whose insert has not been read yet
+    open_deletes: list[int] = field(default_factory=list)
+    # half and pair ID of inserts whose delete has not been read yet
     open_inserts: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -67,11 +72,11 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
     plan = PairPlan()
 
     def delete_of(row: PairRow) -> PairRow | None:
-        """Return the delete of the pair that began the lifetime of a row, if it was read."""
+        """Return the delete that belongs to the insert that began a row's lifetime, if read."""
         assert row.begun_by is not None
         _, pair, number = row.begun_by
-        # The change may have been read twice, for example because offsets were altered. Prefer the
-        # delete that has a row.
+        # The change may have been read twice, for example because offsets were altered. Prefer a
+        # delete of an existing row.
         if pair.endswith(PLACED):
             return min(deletes[pair], key=lambda each: each.half == Half.NOTHING, default=None)
         index = old_inserts[pair] + number - 1

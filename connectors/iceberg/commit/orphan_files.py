@@ -1,4 +1,4 @@
-"""Removal of files that earlier epochs left behind in the location of a table (rule 18)."""
+"""Removal of files that earlier epochs left in a table's location (rule 18 of the protocol)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from connectors.iceberg.commit.rules.rejected_rows import REJECTED
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.staging.staged_file_name import table_digits
 
-_NAMING: Final = (OPEN_PAIRS, REJECTED, PENDING)  # prefixes of keys whose values contain paths
+# prefixes of property keys and summary keys whose values contain paths
+_NAMING: Final = (OPEN_PAIRS, REJECTED, PENDING)
 _LAST_PART: Final = re.compile(r'/([^/"]+)(?:"|$)')
 # limit for listing files and reading manifests, because commits wait in the meantime
 _MAX_SECONDS: Final = 60
@@ -22,8 +23,8 @@ _MAX_SECONDS: Final = 60
 def remove(table: JavaTable, uuid: str, prefix: str, below: int) -> int | None:
     """Delete the files of earlier epochs, as specified in `LakeSession.remove_files`.
 
-    Only the file names are compared, because the schemes of paths vary. Nothing is deleted unless
-    all manifests are read in time.
+    Only file names are compared, because paths to the same file may have different URI schemes.
+    Nothing is deleted unless all manifests are read in time.
     """
     metadata = table.metadata()
     if metadata.uuid != uuid or metadata.properties.get("gc.enabled", "true").lower() == "false":
@@ -60,9 +61,9 @@ def remove(table: JavaTable, uuid: str, prefix: str, below: int) -> int | None:
 
 
 def waiting_names(metadata: TableMetadata) -> set[str]:
-    """Return the names of files with waiting rows, which no manifest lists.
+    """Return the names of files whose rows are waiting to be committed.
 
-    Properties and snapshot summaries contain the paths of these files.
+    No manifest lists these files. Properties and snapshot summaries contain their paths.
     """
     summaries = (snapshot["summary"] for snapshot in metadata.snapshots.values())
     return {

@@ -1,19 +1,22 @@
-"""Uses Spark to complete rows whose values the source did not send.
+"""Uses Spark to complete rows with values that the source did not send.
 
-In source order, the changes of a key form lifetimes. A lifetime ends with a delete, and the next
+In source order, the changes to a key form lifetimes. A lifetime ends with a delete, and the next
 insert begins another lifetime. Within a lifetime, a value is valid until a change sets a new value.
-A value that no change of the cycle sets is read from the row in the table if the lifetime began
+A value that no change in the cycle sets is read from the row in the table if the lifetime began
 before the cycle. If the lifetime began with a key change, the value is read from the row of the old
 key, as of the key change.
 
-A key change is a pair: a delete that contains the new key and an insert that contains the old key,
-each in its own partition. Both contain the same pair ID, which consists of both keys and their
-position in the source. Pairs with equal IDs are read in the same order in both partitions.
+If a primary key changes, Debezium emits a pair of events: a delete of the old key, which also
+contains the new key, and an insert of the new key, which also contains the old key. Each event is
+in the partition of its own key. Both halves get the same pair ID, which is derived from both keys
+and, if it is known, from the position of the change in the source. Pairs with equal IDs are read in
+the same order in both partitions.
 
-If only one half of a pair has been read, a file stores it until the other half is read. The file
-contains the row at the time of an open delete, or the fact that an open insert did not need its
-values. The path of the file is in the summary of each snapshot of the sink. It is also in a table
-property, in case other writers expire these snapshots (rule 31).
+A pair is open if only one of its halves has been read. The open-pairs file stores this half until
+the other half is read. For a delete, it contains the row at the time of the delete. For an insert,
+it records that the insert did not need any values from the deleted row. The path of the file is in
+the summary of each snapshot that the sink creates. It is also in a table property, in case other
+writers expire these snapshots (rule 31 of the commit protocol).
 """
 
 from __future__ import annotations
@@ -55,20 +58,21 @@ log = logging.getLogger(__name__)
 # prefix of the summary entry with the path of the open-pairs file; the connect group ID follows
 OPEN_PAIRS: Final = "connect-py.open-pairs."
 _LACKING: Final = "__lacking"  # names of the columns whose values are unknown
-_SENT: Final = "__sent"  # this change, or an earlier change of its lifetime, has a value
+_SENT: Final = "__sent"  # this change, or an earlier change in its lifetime, has a value
 _DELETE: Final = "__delete"
 # number of the lifetime within its key and the cycle, 0 if it began before the cycle
 _LIFETIME: Final = "__lifetime"
-_FROM: Final = "__from_"  # prefix of HALF, PAIR, and RANK of the change that began the lifetime
+# prefix of the columns HALF, PAIR, and RANK of the change that began the lifetime
+_FROM: Final = "__from_"
 _RANK: Final = "__rank"  # position among pairs with equal IDs
-_ENDS_PAIR: Final = "__ends_pair"  # the change is the insert of a pair
-_IMAGE: Final = "__image"  # the change is the delete of a pair, with the image of the row
-_ROW: Final = "__row"
-_BASE: Final = "__base_"  # prefix of the columns of another row
-_CONTEXT: Final = (1 << 63) - 1  # offset of changes outside CHANGES files; sorts last
+_ENDS_PAIR: Final = "__ends_pair"  # true if the change is the insert of a pair
+_IMAGE: Final = "__image"  # true if the change is the delete of a pair and has the row's image
+_ROW: Final = "__row"  # row ID
+_BASE: Final = "__base_"  # prefix of the columns of the row that provides values
+_CONTEXT: Final = (1 << 63) - 1  # offset for changes in files other than CHANGES; sorts last
 _FOR: Final = "__for"
 _COLUMNS: Final = "__columns"
-# an optional change, such as a delete that only marks a row, is not written for a missing row
+# an optional change, such as a delete that only marks a row, is not written if the row is missing
 _IS_ROW: Final = f"({_SENT} OR NOT coalesce({OPTIONAL}, false))"
 _NO_COLUMNS: Final = "cast(array() AS array<string>)"
 _OF_DELETE: Final = int(Half.DELETE)
@@ -82,7 +86,7 @@ def open_pairs_key(property_key: str) -> str:
 
 
 def open_pairs(metadata: TableMetadata, property_key: str, ref: str) -> str | None:
-    """Return the path of the open-pairs file of the valid ledger, or None if no pair is open."""
+    """Return the path of the valid ledger's open-pairs file, or None if no pair is open."""
     lookup, name = look_up(metadata.view(ref, property_key)), open_pairs_key(property_key)
     path: str | None = None
     if (snapshot := lookup.version.ledger_snapshot) is not None:
@@ -138,7 +142,7 @@ def complete_changes(
 
 
 class _PartialRows:
-    """Completes the changes of one attempt that lack values."""
+    """Completes those changes in one attempt that lack values."""
 
     def __init__(
         self, attempt: Attempt, files: Sequence[StagedFile], order: CycleOrder | None
@@ -204,7 +208,7 @@ class _PartialRows:
         Additional columns identify the change that began the lifetime.
         """
         keys = ", ".join(map(quoted, self._keys))
-        # sort order of the changes of a key
+        # sort order of the changes to a key
         position = f"{'' if self._order is None else ORDER + ', '}{OFFSET}, {_DELETE} DESC"
         ends_pair = f"coalesce({HALF} != {_OF_DELETE}, false)"
         leaves = f"coalesce({HALF} = {_OF_DELETE}, false)"
@@ -259,7 +263,7 @@ class _PartialRows:
         )
 
     def _lacking_names(self, file: StagedFile) -> list[str]:
-        """Return the current names of the columns that rows of a file lack.
+        """Return the current names of the columns for which rows in a file lack values.
 
         Dropped columns are excluded.
         """
@@ -270,7 +274,7 @@ class _PartialRows:
     # --- the values of other rows
 
     def _from_table(self, rows: DataFrame) -> DataFrame:
-        """Fill the rows of lifetimes that began before the cycle with values from the table.
+        """Fill in values from the table in lifetimes that began before the cycle.
 
         `_SENT` becomes true if the table has the row.
         """
@@ -289,10 +293,10 @@ class _PartialRows:
     def _filled(
         self, rows: DataFrame, other_rows: DataFrame, more: Sequence[str], conditions: Sequence[str]
     ) -> DataFrame:
-        """Fill missing values of rows with values of other rows.
+        """Fill missing values in rows with values from other rows.
 
         Args:
-            rows: The rows.
+            rows: The rows with missing values.
             other_rows: The rows that provide values. If several of them match, one is used.
             more: Columns of `other_rows` that the table does not have.
             conditions: Join conditions in SQL. Columns of `other_rows` have the prefix `_BASE`.
@@ -324,7 +328,8 @@ class _PartialRows:
     def _match_pairs(self, rows: DataFrame, path: str | None) -> tuple[DataFrame, Fills]:
         """Match the halves of pairs, and write the halves that remain open.
 
-        Return the rows of old keys, and the plan for filling other rows with their values.
+        Return the images of the rows with old keys, and the plan for copying their values to other
+        rows.
 
         Raises:
             PairUnreadError: See `complete_changes`.
@@ -333,7 +338,7 @@ class _PartialRows:
         open_halves = [] if open_rows is None else open_rows.drop(*self._names).collect()
         first_half = f"{_FROM}{HALF} != {_OF_DELETE}"
         relevant = rows.where(f"{HALF} IS NOT NULL OR coalesce({first_half}, false)")
-        # the plan does not use values
+        # the plan does not use column values
         halves = relevant.drop(*(name for name in self._names if name != ORDER)).collect()
         plan = match([*map(_pair_row, halves)], [*map(_pair_row, open_halves)])
         if plan.unread:
@@ -349,7 +354,7 @@ class _PartialRows:
         return images, plan.fills
 
     def _from_images(self, rows: DataFrame, images: DataFrame, fills: Fills) -> DataFrame:
-        """Fill rows from the images of old keys in the planned order."""
+        """Fill rows with values from the images of old rows, in the planned order."""
         for depth in range(max(map(len, fills.values()), default=0)):
             values = [
                 f"({row}L, {images_of_row[depth][0]}L, "
@@ -381,7 +386,7 @@ class _PartialRows:
     def _write_open(
         self, rows: DataFrame, open_rows: DataFrame | None, plan: PairPlan, images: DataFrame
     ) -> None:
-        """Write the halves whose other half was not read yet, and number them in order."""
+        """Write the halves whose other half has not been read yet, and number them in order."""
         deletes, inserts = plan.open_deletes[-_MAX_OPEN:], plan.open_inserts[-_MAX_OPEN:]
         if not deletes and not inserts:
             return
@@ -420,7 +425,7 @@ class _PartialRows:
         return Counter({frozenset(columns): count for columns, count in counts.collect()})
 
     def _report_unknown(self, unknown: Mapping[frozenset[str], int]) -> None:
-        """Log rows that still lack values. `unknown` is the row count by missing columns.
+        """Log rows that still lack values. `unknown` maps sets of missing columns to row counts.
 
         Raises:
             TableUnsuitableError: A missing column is required.
@@ -446,7 +451,7 @@ class _PartialRows:
 
 
 def _pair_row(row: Row) -> PairRow:
-    """Return a row of the cycle or of the open-pairs file, as input of the plan."""
+    """Convert a row of the cycle or of the open-pairs file to an input for the plan."""
     values = row.asDict()
     first_half = values.get(_FROM + HALF)
     return PairRow(

@@ -1,4 +1,4 @@
-"""Errors of catalogs that do not support branches or tags other than main."""
+"""Errors from catalogs that support neither tags nor branches other than main."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def naming_ref_settings(
     error: TableUnsuitableError, update: TableUpdate, request: CommitRequest
 ) -> TableUnsuitableError:
-    """Return the error of a refused swap, including the settings that require the changed refs."""
+    """Return the error for a refused swap. It names the settings that require the changed refs."""
     refs = update.changed_refs()
     if not refs:
         return error

@@ -86,7 +86,7 @@ def rows_after(attempt: Attempt) -> DataFrame:
 
 @contextmanager
 def without_paths(spark: SparkSession) -> Iterator[None]:
-    """Prevent SQL in the block from reading files by path."""
+    """Prevent SQL in the `with` block from reading files by path."""
     by_path = spark.conf.get(_BY_PATH, "true")
     spark.conf.set(_BY_PATH, "false")
     try:
@@ -97,7 +97,7 @@ def without_paths(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
-    """Register rows as temporary views within the block."""
+    """Register rows as temporary views within the `with` block."""
     try:
         for name, rows in views.items():
             rows.createOrReplaceTempView(name)
@@ -111,7 +111,7 @@ def as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[No
 
 
 def last_named(rows: DataFrame) -> DataFrame:
-    """Return rows with the last column of each name, ignoring case.
+    """If columns have the same name, ignoring case, drop all but the last of them.
 
     As a result, `SELECT *, price * 2 AS doubled FROM staged` returns the same columns before and
     after `doubled` is added to the table.
@@ -127,7 +127,7 @@ def last_named(rows: DataFrame) -> DataFrame:
 
 
 def iceberg_fields(catalog: JavaCatalog, rows: DataFrame) -> list[dict[str, Any]]:
-    """Return the columns of rows as optional fields of Iceberg's schema JSON.
+    """Return the columns of rows as optional fields in Iceberg's schema JSON.
 
     A column without a type becomes a string.
     """
@@ -168,7 +168,7 @@ def required_changes(
         request: The commit request, with the evolution policy.
         setting: The setting whose SQL or function returned the columns, for messages.
         table: The table.
-        fields: The columns.
+        fields: The columns that the SQL or function returned.
         begins: See `judge`.
 
     Raises:
@@ -197,7 +197,7 @@ def required_changes(
 def _warn_once(table: str, column: str, setting: str) -> None:
     """Log once that a column is dropped."""
     log.warning(
-        "table %s: column %s of %s is dropped because of iceberg.ext.evolution.add-column",
+        "table %s: column %s from %s is dropped because of iceberg.ext.evolution.add-column",
         table,
         column,
         setting,
@@ -208,7 +208,7 @@ def _warn_once(table: str, column: str, setting: str) -> None:
 def in_columns_of(rows: DataFrame, table: JavaTable) -> DataFrame:
     """Return rows with exactly the columns of a table, in its order.
 
-    Columns that the rows lack are null.
+    Columns that are missing from the rows are null.
     """
     from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
@@ -252,7 +252,7 @@ def checked(table: str, setting: str, keys: Sequence[str], rows: DataFrame) -> I
 
 @contextmanager
 def naming(table: str, setting: str) -> Iterator[None]:
-    """Add the setting to errors of user code within the block, including errors of lazy execution.
+    """Name the setting in errors from user code in the `with` block, including lazy execution.
 
     Storage errors are not changed.
     """

@@ -1,1 +1,1 @@
-"""The coordinator thread of task 0, which performs the actions of the protocol."""
+"""The coordinator thread in task 0, which performs the actions of the commit protocol."""

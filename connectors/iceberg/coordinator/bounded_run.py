@@ -1,4 +1,7 @@
-"""`BoundedRun`: stops a connector when it reaches its bounds (rule 35)."""
+"""`BoundedRun`: stops a connector when it reaches its bounds.
+
+The bounds are one end offset per partition. See rule 35 of the commit protocol.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ from connectors.iceberg.protocol.source_progress import TopicInfo
 
 log = logging.getLogger(__name__)
 
-REPEAT_SECONDS = 600.0  # the channel retains messages for at most a day
+REPEAT_SECONDS = 600.0  # between two bounds messages; the channel retains messages for one day
 CHECK_SECONDS = 1.0  # between two checks of the floors and the group offsets
 STOP_SECONDS = 10.0  # between two requests to stop
 
 
 class BoundedRun:
-    """Determines the bounds of a connector, and requests its stop when they are reached.
+    """Determines a connector's bounds, and requests its stop when they are reached.
 
-    One object serves all runs of a coordinator. It is used on the coordinator's thread.
+    One object serves all of a coordinator's runs. It is used on the coordinator's thread.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class BoundedRun:
         self._clock = clock
         digest = hashlib.sha256(stop_at.text.encode()).hexdigest()[:12]
         self._run = f"{digest}/{context.start_number}"
-        self._newest: Bounded | None = None  # bounds of the newest coordinator
+        self._newest: Bounded | None = None  # bounds from the newest coordinator
         self._topic_ids: Mapping[str, str] = {}
         self._repeat_at = 0.0
         self._check_at = 0.0
@@ -55,19 +58,19 @@ class BoundedRun:
     # Start of a run
 
     def read(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """Iterate over messages of the channel, and record the bounds of the newest coordinator."""
+        """Iterate over channel messages, and record the bounds from the newest coordinator."""
         for message in messages:
             if isinstance(message, Bounded):
                 ends = message.ends
                 if self._newest is not None and self._newest.epoch == message.epoch:
-                    ends = {**self._newest.ends, **ends}  # another part or a repetition
+                    ends = {**self._newest.ends, **ends}  # another part of the bounds, or a repeat
                 self._newest = replace(message, ends=ends)
             yield message
 
     def resolve(
         self, topics: Mapping[str, TopicInfo], group: Mapping[TopicPartition, GroupOffset]
     ) -> Bounds:
-        """Return the bounds from the channel or the group, or resolve them if this run is new.
+        """Return the run's bounds from the channel or the group offsets, or resolve new bounds.
 
         Raises:
             RetriableError: The cluster does not respond.
@@ -99,8 +102,8 @@ class BoundedRun:
     def _is_this_run(self, run: str) -> bool:
         """Return True if a run is the current one.
 
-        In standalone mode, each process starts to count at the beginning, so a higher number is
-        also accepted.
+        In standalone mode, each process counts the connector's starts from the beginning, so a
+        higher number than the current one is also accepted.
         """
         digest, _, start = run.partition("/")
         current_digest, _, current_start = self._run.partition("/")
@@ -143,7 +146,7 @@ class BoundedRun:
         return remaining == 0
 
     def stop_if_committed(self) -> None:
-        """Request the stop if the group offsets have reached the bounds, too. Thread-safe.
+        """Request the stop if the group offsets have also reached the bounds. Thread-safe.
 
         Raises:
             RetriableError: The cluster does not respond.

@@ -1,9 +1,9 @@
 """The channel topic, through which tasks and the coordinator communicate.
 
 The topic has one partition and is created if it does not exist. Only the messages with bounds must
-be retained (rule 35). Tasks write without transactions. The coordinator writes in transactions with
-a stable transactional ID, so a new coordinator fences the previous one. All readers use the
-isolation level `read_committed`.
+be retained (rule 35 of the commit protocol). Tasks write without transactions. The coordinator
+writes in transactions with a stable transactional ID, so a new coordinator fences the previous one.
+All readers use the isolation level `read_committed`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ClientConfig = Callable[[ClientKind], dict[str, Any]]
 def producer_settings(
     client_config: ClientConfig, timeout_ms: int, **overrides: Any
 ) -> dict[str, Any]:
-    """Return the settings of a producer whose messages expire after this time."""
+    """Return the settings for a producer whose messages expire after this time."""
     settings = client_config("producer")
     settings.pop("delivery.timeout.ms", None)
     return {
@@ -150,7 +150,7 @@ class ChannelReader:
         self._consumer.assign([TopicPartition(self._topic, PARTITION, self._end())])
 
     def read_to_end(self) -> Iterator[Message]:
-        """Iterate over all messages of the channel, up to its current end.
+        """Iterate over all messages in the channel, up to its current end.
 
         The timeout applies only between messages, because there may be many messages.
 
@@ -213,7 +213,7 @@ class ChannelReader:
 
 
 class ChannelWriter:
-    """Writes messages of a task without delivery guarantees. Owned by one thread.
+    """Writes a task's messages without delivery guarantees. Owned by one thread.
 
     The task repeats requests whose messages are lost.
     """
@@ -260,10 +260,10 @@ def _log_failure(error: KafkaError | None, _record: object) -> None:
 
 
 class CoordinatorWriter:
-    """Writes messages of the coordinator in one transaction per call. Owned by one thread.
+    """Writes the coordinator's messages in one transaction per call. Owned by one thread.
 
-    If the outcome of a transaction is unknown, the run of the coordinator ends. The next run reads
-    the channel again.
+    If the outcome of a transaction is unknown, the coordinator's run ends. The next run reads the
+    channel again.
     """
 
     def __init__(self, client_config: ClientConfig, topic: str, transactional_id: str) -> None:

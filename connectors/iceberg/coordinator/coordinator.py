@@ -6,7 +6,7 @@ for the same table run in sequence. Therefore, a commit does not delay other res
 
 A run starts by fencing all earlier coordinators. It ends if a newer coordinator takes over, if the
 outcome of a write is unknown, or if a change requires a restart. The next run reads everything
-again. `connectors.iceberg.protocol` documents the state that a crash leaves behind after each step.
+again. `connectors.iceberg.protocol` documents what a crash after each step leaves behind.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ from connectors.iceberg.protocol.source_progress import CoordinatorSettings, Top
 
 log = logging.getLogger(__name__)
 
-OUTLET_SECONDS = 0.5  # for pending events of the outlets when the coordinator stops
+OUTLET_SECONDS = 0.5  # for outlets to send pending events when the coordinator stops
 POLL_SECONDS = 0.05  # between two polls of the channel, also during commits
-DESCRIBE_SECONDS = 30.0  # until added partitions and replaced topics are detected
+DESCRIBE_SECONDS = 30.0  # between two checks for added partitions and replaced topics
 LOOK_SECONDS = 15.0  # between two checks for rollbacks of tables that receive no rows
 LOOKS = 10  # tables per check; each table requires a request to the catalog
 SCHEDULE_MS = 200  # between two checks for due maintenance
@@ -118,7 +118,7 @@ _FAULT_POINTS: Mapping[type[Message], tuple[str, ...]] = {  # before and after s
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorParts:
-    """Parts of a coordinator that all of its runs share."""
+    """Objects that all runs of a coordinator share."""
 
     config: IcebergSinkConfig
     context: SinkTaskContext
@@ -135,7 +135,7 @@ class CoordinatorParts:
 class RunStatus:
     """Progress of one run."""
 
-    started: bool = False  # the topics and tables that the run requires were available
+    started: bool = False  # True once the topics and tables that the run requires were available
     completed_cycle: bool = False
 
 
@@ -157,11 +157,11 @@ class Coordinator:
         """Create a coordinator without starting it.
 
         Args:
-            config: The configuration of the connector.
+            config: The connector's configuration.
             context: The context of task 0.
             tables: The table manager, which the coordinator stops.
             events: Publishes commits on the control topic.
-            metrics: Metrics of the sink.
+            metrics: The sink's metrics.
             outlets: Publishers of events, which the coordinator closes.
             restarts: True to take over again after a newer coordinator has taken over.
             maintains: True to maintain tables between cycles, as configured.
@@ -277,8 +277,8 @@ def run_epoch(parts: CoordinatorParts, status: RunStatus) -> None:
     config, context, stopping = parts.config, parts.context, parts.stopping
     with ExitStack() as stack:
         executor = TableExecutor(config.commit_threads)
-        # The next run must not start during a commit of this run. If the task stops, there is no
-        # next run, and the driver stops as well.
+        # The next run must not start while a commit of this run is in progress. If the task stops,
+        # there is no next run, and the driver also stops.
         stack.callback(lambda: executor.shutdown(wait=not stopping.is_set()))
         driver_start = executor.submit(NO_TABLE, parts.tables.start)
         create_channel(context.client_config, config.channel_topic)
@@ -310,7 +310,7 @@ def run_epoch(parts: CoordinatorParts, status: RunStatus) -> None:
 def _begin(
     parts: CoordinatorParts, executor: TableExecutor, highest: Epoch | None
 ) -> tuple[CoordinatorState, list[CoordinatorAction]]:
-    """Read topics, group offsets, and tables, and return a new epoch with its first actions."""
+    """Read topics, group offsets, and tables. Return a new epoch's state and first actions."""
     config, context, tables = parts.config, parts.context, parts.tables
     topics = describe_topics(context)
     group = group_offsets(context, topics)

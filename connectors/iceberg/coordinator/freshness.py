@@ -1,4 +1,4 @@
-"""`Freshness`: metrics for the freshness of tables, even if no records arrive."""
+"""`Freshness`: updates the metrics for table freshness, even if no records arrive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Freshness:
         self._metrics = metrics
         self._now_ms = now_ms
         self._lock = threading.Lock()
-        # by table: the time through which it is complete, True if it is current, time of the update
+        # table -> time through which it is complete, True if it is current, time of the update
         self._tables: dict[str, tuple[int, bool, int]] = {}
         self._measured_ms = 0
 

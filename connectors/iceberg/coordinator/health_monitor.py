@@ -24,13 +24,16 @@ class HealthMonitor:
     """
 
     def __init__(self, metrics: IcebergMetrics, warns: Callable[[str, str | None], None]) -> None:
-        """Create a monitor. `warns` sets a warning in the task status, or removes it if None."""
+        """Create a monitor.
+
+        `warns` is called with a subject and a warning for the task status, or None to remove it.
+        """
         self._metrics = metrics
         self._warns = warns
         self._excesses: set[tuple[str, str]] = set()
 
     def update(self, table: str, health: TableHealth) -> None:
-        """Update the counts of a table."""
+        """Compare a table's counts with the limits, and update its metrics and warnings."""
         self._metrics.table_state(table, health.data_files, health.delete_files, health.snapshots)
         counts = {SNAPSHOTS: health.snapshots}
         if health.small_files is not None:

@@ -1,4 +1,4 @@
-"""Topics and group offsets of a connector, read from Kafka as values of the protocol."""
+"""Reads a connector's topics and group offsets from Kafka for the commit protocol."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def starts_at_end(cluster: SinkCluster) -> bool:
 def first_positions(
     cluster: SinkCluster, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, int]:
-    """Return the start offsets of partitions without group offsets.
+    """Return the offsets at which partitions without group offsets start.
 
     If the consumer reads only committed records, the end of a partition precedes open transactions.
 
@@ -87,7 +87,7 @@ def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]
     tables = [name for name in dict.fromkeys(names) if config.writes(name)]
     if config.changelog_suffix is not None:
         tables += [name + config.changelog_suffix for name in tables]
-    # opened and committed first, because the offset of a bad record may advance only after its
-    # dead-letter record is committed
+    # The dead-letter table is opened and committed first, because the offset of a bad record may
+    # advance only after its dead-letter record has been committed.
     dead_letters = [] if config.dead_letter_table is None else [config.dead_letter_table]
     return list(dict.fromkeys([*dead_letters, *tables]))

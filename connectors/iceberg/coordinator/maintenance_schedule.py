@@ -24,7 +24,7 @@ from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import CommitCounts
 
 SHARE: Final = 0.2  # share of the time in which actions may delay commits
-_LEAST_CREDIT_SECONDS: Final = 5.0  # lower bound of the maximum credit
+_LEAST_CREDIT_SECONDS: Final = 5.0  # lower bound for the maximum time to delay commits
 _MOST_SECONDS: Final = 60.0  # maximum duration of one action
 _FIRST_OVERHEAD_SECONDS: Final = 1.5  # initial estimate for the smallest compaction
 _FIRST_MEASURE_SECONDS: Final = 0.5  # initial estimate for an action that rewrites nothing
@@ -32,20 +32,21 @@ _FIRST_EXPIRATION_SECONDS: Final = 3.0
 _FIRST_BYTES_PER_SECOND: Final = 8 << 20
 _LEAST_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.5  # weight of the newest measurement
-_SAFETY: Final = 1.25  # safety factor of estimates
-_OVERRUN: Final = 2.0  # multiple of its budget after which a delaying action is canceled
+_SAFETY: Final = 1.25  # safety factor for estimates
+_OVERRUN: Final = 2.0  # an action that delays commits is canceled at this multiple of its budget
 _MARGIN_SECONDS: Final = 0.1  # safety margin before a cycle
-_LEAST_EFFORT: Final = 1 / 16  # minimum share of the limit, after several cancellations
+_LEAST_EFFORT: Final = 1 / 16  # minimum share of the cost limit, after several cancellations
 _COMMITS_PER_MEASUREMENT: Final = 50
 _MEASURE_SECONDS: Final = 3600.0  # between two measurements of a table with few commits
-_EXPIRATION_BATCH: Final = 50  # snapshots; each expiration reads the metadata of all others
+# number of snapshots that makes an expiration due; it reads the metadata of all other snapshots
+_EXPIRATION_BATCH: Final = 50
 _EXPIRATION_SECONDS: Final = 3600.0  # between two expirations of fewer snapshots
 _RETRY_SECONDS: Final = 30.0  # after a refusal or an error
-_LONG_RETRY_SECONDS: Final = 600.0  # if files are too large for any cycle, for example
+_LONG_RETRY_SECONDS: Final = 600.0  # for example, if files are too large for any cycle
 
 
 class MaintenanceKind(Enum):
-    """Kind of action."""
+    """Kind of maintenance action."""
 
     MEASURE = "measure"
     COMPACT = "compact data files"
@@ -54,13 +55,13 @@ class MaintenanceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTask:
-    """One action on one table."""
+    """One maintenance action on one table."""
 
     kind: MaintenanceKind
     table: str
     seconds: float  # time limit of a compaction
     cost_limit: int = 0  # for a compaction; see `CompactionRequest`
-    delays_commits: bool = False
+    delays_commits: bool = False  # True if the action may continue into the next cycle
 
 
 @dataclass(slots=True)
@@ -70,19 +71,20 @@ class _Table:
     measured_at: float = float("-inf")
     expired_at: float = float("-inf")
     not_before: float = float("-inf")
-    served: int = 0  # sequence number of its last action
-    commits: int = 0  # since the last measurement, like the next three fields
+    served: int = 0  # sequence number of the last action on the table
+    # number of commits, and their files and rows, since the last measurement
+    commits: int = 0
     added_files: int = 0
     added_rows: int = 0
     replaced_rows: int = 0
-    effort: float = 1.0  # share of the limit that a compaction may use
-    # minimum cost of a useful compaction, if the last limit was too low
+    effort: float = 1.0  # share of the cost limit that a compaction may use
+    # minimum cost of a useful compaction if the last limit was too low, or 0
     needed_cost: int = 0
 
 
 @dataclass(slots=True)
 class _Estimates:
-    """Durations of actions in seconds."""
+    """Estimated durations of actions, in seconds."""
 
     overhead: float = _FIRST_OVERHEAD_SECONDS
     measure: float = _FIRST_MEASURE_SECONDS
@@ -90,7 +92,7 @@ class _Estimates:
     bytes_per_second: float = _FIRST_BYTES_PER_SECOND
 
     def compaction(self, cost: int) -> float:
-        """Return the duration of a compaction of this cost."""
+        """Return the duration of a compaction with this cost."""
         return _SAFETY * (self.overhead + cost / self.bytes_per_second)
 
     def cost(self, seconds: float) -> int:
@@ -98,9 +100,9 @@ class _Estimates:
         return max(0, int((seconds / _SAFETY - self.overhead) * self.bytes_per_second))
 
     def learn(self, cost: int, seconds: float) -> None:
-        """Add the measurement of a compaction.
+        """Update the estimates with the duration of a compaction.
 
-        A small compaction updates the overhead, a large one the throughput.
+        A small compaction updates the overhead, and a large one updates the throughput.
         """
         transfer = cost / self.bytes_per_second
         if transfer < self.overhead or seconds < self.overhead:
@@ -112,7 +114,10 @@ class _Estimates:
             )
 
     def learn_overrun(self, seconds: float) -> None:
-        """Add the time after which a compaction was canceled. It would have taken longer."""
+        """Update the estimates with the time after which a compaction was canceled.
+
+        It would have taken longer.
+        """
         if seconds > self.overhead:
             self.overhead = min(seconds, 1.5 * self.overhead)
 
@@ -121,19 +126,19 @@ class _Estimates:
 class MaintenanceSchedule:
     """Selects maintenance actions. Owned by the coordinator's thread.
 
-    Times are in seconds of one monotonic clock.
+    Times are in seconds and from one monotonic clock.
     """
 
-    interval_seconds: float  # between the starts of two cycles
-    policy: Callable[[str], MaintenancePolicy]
+    interval_seconds: float  # time between the starts of two cycles
+    policy: Callable[[str], MaintenancePolicy]  # returns the policy for a table
     _tables: dict[str, _Table] = field(default_factory=dict)
     _estimates: _Estimates = field(default_factory=_Estimates)
-    _credit: float = 0.0  # seconds that actions may delay commits; negative after an overrun
-    _credited_at: float | None = None  # None if no action is due
+    _credit: float = 0.0  # seconds for which actions may delay commits; negative after an overrun
+    _credited_at: float | None = None  # time of the last credit; None if no action is due
     _sequence: int = 0
 
     def opened(self, table: str) -> None:
-        """Add a table of the connector. It is measured after its first commit."""
+        """Add a table to which the connector writes. It is measured after its first commit."""
         self._tables.setdefault(table, _Table(self.policy(table)))
 
     def committed(self, table: str, counts: CommitCounts) -> None:
@@ -149,7 +154,7 @@ class MaintenanceSchedule:
         """Return the action to start now, if any.
 
         Args:
-            now: The time of the monotonic clock.
+            now: The current time on the monotonic clock.
             now_ms: The Unix time, for maintenance windows.
             gap_seconds: The time until the next cycle, or 0 or less if the cycle is due.
         """
@@ -205,7 +210,7 @@ class MaintenanceSchedule:
                 each.not_before = now + _RETRY_SECONDS
 
     def failed(self, task: MaintenanceTask, seconds: float, now: float) -> None:
-        """Record an error of an action."""
+        """Record that an action failed with an error."""
         self._spend(task, seconds)
         each = self._tables[task.table]
         each.health, each.not_before = None, now + _RETRY_SECONDS
@@ -270,7 +275,7 @@ class MaintenanceSchedule:
         return min(max(self.interval_seconds, _LEAST_CREDIT_SECONDS), _MOST_SECONDS)
 
     def _earn(self, now: float, *, is_due: bool) -> None:
-        """Save up a share of the time while an action is due."""
+        """While an action is due, credit a share of the elapsed time."""
         if not is_due:
             self._credited_at = None
             return

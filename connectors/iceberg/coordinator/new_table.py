@@ -31,10 +31,10 @@ def new_table(
     """Return the definition of a table for the rows of a request.
 
     Args:
-        config: The configuration of the connector.
+        config: The connector's configuration.
         name: The name of the table.
-        request: The request of a task.
-        record_keys: The key columns that earlier records had.
+        request: The task's request for the table.
+        record_keys: The key columns of earlier records.
 
     Raises:
         TableMissingError: The configuration does not allow the sink to create tables.
@@ -63,7 +63,7 @@ def new_table(
     }
     if merges and version >= 2:  # copy-on-write costs several times as much
         properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
-        if version == 2:  # with `file`, each cycle would rewrite all deletes of a file
+        if version == 2:  # with `file`, each cycle would rewrite all deletes for a data file
             properties["write.delete.granularity"] = "partition"
     return NewTable(request.schema, spec, {**properties, **config.auto_create_props}, keys)
 

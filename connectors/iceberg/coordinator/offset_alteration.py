@@ -1,7 +1,8 @@
-"""Changes the offsets of a stopped connector over REST (rule 21).
+"""Handles REST requests that change the offsets of a stopped connector.
 
-This module writes nothing. The worker commits the result in one group commit, which is the atomic
-step. The tables follow when the next coordinator opens them, even after a crash.
+This module writes nothing. The worker commits the result in one group offset commit, which is the
+atomic step. The tables follow when the next coordinator opens them, even after a crash. See rule 21
+of the commit protocol.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ def alter(
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """Return the group offsets to commit in one request. None deletes an offset.
 
-    Loads the ledgers of the tables, which contain the generation of the offsets.
+    The tables' ledgers are read from the catalog, because they contain the offsets' generations.
 
     Args:
-        config: The configuration of the connector.
+        config: The connector's configuration.
         cluster: The Kafka cluster.
-        services: The services of the worker.
+        services: The worker's services.
         offsets: The next offsets to read. None resets a partition to the start position of a new
             connector. If all partitions of the group are reset, partitions without an offset are
             also reset.

@@ -57,7 +57,7 @@ def open_outlets(
             continue
         entries = entry_points(group=OUTLETS, name=name)
         if not entries:
-            raise ConfigError(key, f"requires a package with the entry point {name} of {OUTLETS}")
+            raise ConfigError(key, f"requires a package with the entry point {name} in {OUTLETS}")
         (entry,) = entries
         create: Callable[[IcebergSinkConfig, SinkTaskContext, IcebergMetrics], Outlet]
         create = entry.load()

@@ -33,7 +33,7 @@ def table_to_open(table: str) -> str:
 
 
 class Waiting(Enum):
-    """Step that is blocked. The value is the label `reason` of the metric."""
+    """Step that is blocked. The value is used as the metric label `reason`."""
 
     BEGIN = "begin"  # start of the coordinator, for all tables
     OPEN = "open"  # loading, creating, or evolving a table
@@ -42,7 +42,7 @@ class Waiting(Enum):
 
 @dataclass(slots=True)
 class _Failure:
-    """Consecutive failures of one step. Times are from the clock of the tracker."""
+    """Consecutive failures of one step. Times are from the tracker's clock."""
 
     logged_at: float
     counted_at: float
@@ -66,7 +66,7 @@ class RetryTracker:
         """Create a tracker.
 
         Args:
-            metrics: Metrics of the sink.
+            metrics: The sink's metrics.
             context: Receives the reasons for waiting.
             limit: Number of consecutive commit intervals with a failure after which the task
                 fails, or None to wait indefinitely.
@@ -74,7 +74,7 @@ class RetryTracker:
             clock: Returns a monotonic time in seconds.
         """
         self._context = context
-        # time of the last request, by table that waits for a user
+        # table that waits for a user -> time of the last request
         self._awaiting_approval: dict[str, float] = {}
         self._metrics = metrics
         self._limit = limit
@@ -140,13 +140,13 @@ class RetryTracker:
         self._context.waits(COORDINATOR, None)
 
     def opened(self, table: str) -> None:
-        """Record that no task waits for a table, which was opened or permanently refused."""
+        """Record that no task waits for a table, because it was opened or permanently refused."""
         self._over(Waiting.OPEN, table)
         if self._awaiting_approval.pop(table, None) is not None:
             self._context.waits(table_to_open(table), None)
 
     def awaits_approval(self, table: str, why: str) -> None:
-        """Record that a table waits for a user, without a limit. The caller has logged it."""
+        """Record that a table waits for a user, for an unlimited time. The caller has logged it."""
         self._over(Waiting.OPEN, table)
         self._awaiting_approval[table] = self._clock()
         self._context.waits(table_to_open(table), why)

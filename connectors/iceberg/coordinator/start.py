@@ -27,7 +27,7 @@ def start_coordinator(
     """Start a coordinator.
 
     Args:
-        config: The configuration of the connector.
+        config: The connector's configuration.
         context: The context of task 0.
         restarts: True to take over again after a newer coordinator has taken over.
         maintains: True to maintain tables between cycles, as configured.
@@ -77,7 +77,7 @@ def start_coordinator(
 def lake_sessions(
     config: IcebergSinkConfig, spark: SparkConfig, context: SinkTaskContext, metrics: IcebergMetrics
 ) -> LakeSessions:
-    """Return the sessions of a coordinator in the Spark driver. No session is open yet."""
+    """Return a coordinator's sessions in the Spark driver. No session is open yet."""
     settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
     seconds = config.commit_attempt_timeout_ms / 1000
     return LakeSessions(

@@ -1,4 +1,4 @@
-"""`TableManager`: table operations of the coordinator (open, create, evolve, commit, clean up).
+"""`TableManager`: the coordinator's table operations (open, create, evolve, commit, clean up).
 
 The coordinator uses several threads, but never calls these operations concurrently for the same
 table (see `TableManager.tables_of_commit`). All threads use one Spark driver, each with a separate
@@ -83,8 +83,8 @@ class TableManager:
     """Performs table operations, and owns the sessions in the Spark driver.
 
     Methods may be called from any thread, but calls with overlapping tables (`tables_of_commit`)
-    must not run concurrently. All mutable state is separate for each table or commit. The call for
-    a table owns its state, so no locks are required.
+    must not run concurrently. All mutable state is separate for each table or commit. Only the
+    current call for a table accesses its state, so no locks are required.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class TableManager:
         """Create a table manager. No session is open yet.
 
         Args:
-            config: The configuration of the connector.
+            config: The connector's configuration.
             sessions: Sessions in the Spark driver, which the table manager stops.
-            metrics: Metrics of the sink.
+            metrics: The sink's metrics.
             events: Publishes commits on the control topic.
             outlets: Publishers of commits.
             maintenance: Implements the complete maintenance policy. None if no table requires it.
@@ -117,10 +117,11 @@ class TableManager:
         self._maintenance = maintenance
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
-        self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, as reported by tasks
-        self._warned_properties: set[tuple[str, str]] = set()  # UUID of the table, warning
+        # table -> key columns of its records, as reported by tasks
+        self._record_keys: dict[str, tuple[str, ...]] = {}
+        self._warned_properties: set[tuple[str, str]] = set()  # (table UUID, warning)
         self._pending = PendingSchemaChanges(metrics)
-        # tables whose step returns columns that only a user may add
+        # tables whose user step (`UserStep`) returns columns that only a user may add
         self._waiting_steps: set[str] = set()
         self._stopping = threading.Event()
         self._health = HealthMonitor(metrics, warns)
@@ -134,7 +135,7 @@ class TableManager:
         """Open a session if none is open, in a new driver if the previous driver has exited.
 
         Raises:
-            RetriableError: The driver does not start at the moment.
+            RetriableError: The driver did not start. A later attempt may succeed.
             ConnectError: The driver cannot start.
         """
         with self._sessions.session():
@@ -165,7 +166,7 @@ class TableManager:
         return name in self._suspects
 
     def view(self, name: str) -> TableView | None:
-        """Load the view of a table for the protocol. Return None if the table does not exist.
+        """Load the protocol's view of a table. Return None if the table does not exist.
 
         Raises:
             ConnectError: The catalog does not respond, or refuses the request.
@@ -177,7 +178,7 @@ class TableManager:
             return None
 
     def view_to_commit(self, name: str) -> TableView | None:
-        """Load the view of a table for a commit. A failure counts as a failed commit."""
+        """Load the protocol's view of a table before a commit. A failure is a failed commit."""
         with self._attempt(name):
             view = self.view(name)
         if view is None:
@@ -209,7 +210,7 @@ class TableManager:
             unpublished_branch(self._config.connect_group),
         )
         description = loaded.description
-        # the keys of records have the lowest precedence
+        # record keys have the lowest precedence
         if description.mode is WriteMode.MERGE and not description.key_columns:
             description = dataclasses.replace(
                 description, key_columns=self._record_keys.get(name, ())
@@ -224,8 +225,8 @@ class TableManager:
     def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:
         """Open a table for tasks. Create or evolve it if this is requested and allowed.
 
-        Return the view for the protocol and the description for the tasks. The description omits
-        the storage settings of the configuration, because the tasks have them.
+        Return the protocol's view of the table, and its description for tasks as JSON. The
+        description omits the configured storage settings, because the tasks already have them.
 
         Raises:
             SchemaChangesPendingError: The rows require a change that only a user may allow. Waiting
@@ -243,7 +244,7 @@ class TableManager:
         if description.mode is WriteMode.MERGE:
             check_merged(name, description.key_columns, json.loads(description.schema))
         self._warn_ignored(description)
-        # the settings of the configuration include secrets, which must not be in a topic
+        # the configured settings include secrets, which must not be written to a topic
         configured = file_io_properties(config.catalog_properties()).items()
         vended = dict(description.io_properties.items() - configured)
         answer = dataclasses.replace(description, io_properties=vended)
@@ -263,7 +264,7 @@ class TableManager:
         return self._with_write_mode(lake, self._with_order(lake, self._with_layout(lake, loaded)))
 
     def _warn_ignored(self, table: TableDescription) -> None:
-        """Warn once about each table property that staged files ignore."""
+        """Warn once about each table property that has no effect on staged files."""
         ignored = ignored_properties({**table.properties, **self._config.write_props})
         for warning in ignored:
             if (table.uuid, warning) not in self._warned_properties:
@@ -276,7 +277,7 @@ class TableManager:
                 )
 
     def _with_order(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
-        """Add the column for the order of rows if ordering columns are configured."""
+        """Add the column with the source order of rows if ordering columns are configured."""
         table = loaded.description
         columns = {column["name"] for column in json.loads(table.schema)["fields"]}
         if (
@@ -350,7 +351,7 @@ class TableManager:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
 
     def commit(self, request: CommitTable, epoch: Epoch) -> CommitOutcome:
-        """Commit one snapshot (steps 4 and 5).
+        """Commit one snapshot (steps 4 and 5 of the commit protocol).
 
         Raises:
             ConnectError: Nothing was committed.
@@ -425,7 +426,7 @@ class TableManager:
             property_key=self._property_key,
             property_template=request.property_text(SNAPSHOT_ID),
             summary=summary,
-            # long offsets are stored only once, in the newest metadata
+            # if the offsets are long, they are stored only once, in the newest metadata
             properties={} if request.ledger.repeats_offsets else offsets,
             files=files,
             mode=description.mode,
@@ -453,7 +454,7 @@ class TableManager:
         """Commit in the driver.
 
         Raises:
-            SparkLostError: The driver exited in each of the last commits to the table. Only the
+            SparkLostError: The driver exited during each of the last commits to the table. Only the
                 task of this connector fails.
             ConnectError: The commit failed.
         """
@@ -472,7 +473,7 @@ class TableManager:
                 self._waiting_steps.remove(request.table)
                 self._pending.release(request.table)
             return outcome
-        except SchemaChangesPendingError as pending:  # the result of a step requires them
+        except SchemaChangesPendingError as pending:  # the user step's result requires them
             self._waiting_steps.add(request.table)
             self._pending.hold(request.table, pending.changes)
             raise
@@ -632,7 +633,7 @@ def _file_order(terms: Sequence[SortTerm]) -> tuple[tuple[str, bool, bool], ...]
 
 
 def why_not_merged(table: TableDescription) -> str | None:
-    """Return why rows of a table cannot be replaced, with the remedy, or None if they can."""
+    """Return why a table's rows cannot be replaced and how to fix it, or None if they can."""
     if table.mode is not WriteMode.MERGE or table.format_version >= 2:
         return None
     if table.properties.get(WRITE_MODES[0], "").lower() != "merge-on-read":

@@ -1,11 +1,11 @@
 """The Spark driver process, an ordinary PySpark program.
 
 It serves coordinators and commands over a Unix socket. The worker runs it as a shared service
-(`connect_py.api.service`). The JVM of the driver exits together with this process.
+(`connect_py.api.service`). The driver's JVM exits together with this process.
 
-Each connection is one client with its own session. A dedicated thread processes the requests of a
-connection in order. Spark shares its cores among these threads. Log lines contain the connector
-that sent the request.
+Each connection is one client with its own session. A dedicated thread processes a connection's
+requests in order. Spark shares its cores among these threads. Log lines name the connector that
+sent the request.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JVM_DIED: Final = 3  # exit status if the JVM has exited
-# set to false to disable the warm-up of the driver
+# environment variable; false disables the driver's warm-up
 WARM_UP_VARIABLE: Final = "CONNECT_PY_SPARK_WARM_UP"
 REPORT_SECONDS: Final = 5.0
 GIVE_UP_SECONDS: Final = 10.0  # from the interruption of a request to the exit of the driver
 _INTERRUPT_SECONDS: Final = 0.5
-_END_SECONDS: Final = 1.0  # from a broken connection to the exit of the JVM
+_END_SECONDS: Final = 1.0  # how long a failed request waits to see whether the JVM exits
 # The worker kills this process and the JVM if it receives no report for this long.
 _LIVENESS_SECONDS: Final = 60.0
-_LONGEST_CHAIN: Final = 10  # errors in a chain of causes
+_LONGEST_CHAIN: Final = 10  # maximum number of errors to follow in a chain of causes
 _NOISY_LOGGERS: Final = ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 class DriverMetrics:
-    """Counts the work of the driver. Thread-safe."""
+    """Counts the driver's sessions and requests. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class DriverMetrics:
         self._values = dict.fromkeys(names, 0.0)
 
     def add(self, name: str, value: float = 1.0) -> None:
-        """Add to a metric."""
+        """Add a value to a metric."""
         with self._lock:
             self._values[name] += value
 
@@ -74,7 +74,7 @@ class DriverMetrics:
 
 
 class SessionServer:
-    """One connection of a client, and its session.
+    """Serves one client connection and its session.
 
     The client's first call opens the session. A dedicated thread processes the calls in order.
     """
@@ -94,7 +94,10 @@ class SessionServer:
         self._executor = ThreadPoolExecutor(1, "spark-session")
 
     def serve(self, log_context: Callable[[str], AbstractContextManager[None]]) -> None:
-        """Process calls until the client disconnects. `log_context` adds its name to log lines."""
+        """Process calls until the client disconnects.
+
+        `log_context` adds the client's name to log lines.
+        """
 
         def handle(request: Request | OpenSession) -> Future[Any]:
             return self._executor.submit(self._process, request, log_context)
@@ -147,7 +150,7 @@ class SessionServer:
                     )
                 if not isinstance(error, ConnectError):
                     log.exception("request %s failed", request.method)
-                # the client has no py4j
+                # the client process has no py4j to unpickle the cause
                 raise error from (JavaError(str(cause)) if cause is not None else None)
 
     def _open(self, client: OpenSession) -> LakeSession:
@@ -161,10 +164,11 @@ class SessionServer:
 
     @contextmanager
     def _watched(self, request: Request) -> Iterator[threading.Event]:
-        """Interrupt the block if the client disconnects or the deadline expires.
+        """Interrupt the request in the `with` block if its client disconnects or its time is up.
 
-        The event is set if the deadline expires. A request whose client disconnected requires no
-        cleanup, because the ledger and the swap protect a commit at every step.
+        The yielded event is set if the deadline expires. A request whose client disconnected
+        requires no cleanup, because the ledger and the atomic metadata swap protect a commit at
+        every step.
         """
         ended, is_late = threading.Event(), threading.Event()
         threading.Thread(
@@ -186,7 +190,7 @@ class SessionServer:
             log.error("%s did not finish within %.0f s, interrupting it", subject, seconds)
         else:
             log.info("%s: the client disconnected, interrupting the request", subject)
-        # Use a separate thread, because py4j calls to a JVM that a signal stopped never return.
+        # Use a separate thread, because a py4j call never returns if a signal stopped the JVM.
         threading.Thread(
             target=self._interrupt, args=(ended,), name="spark-interrupt", daemon=True
         ).start()
@@ -200,9 +204,9 @@ class SessionServer:
                 os._exit(JVM_DIED)
 
     def _interrupt(self, ended: threading.Event) -> None:
-        """Cancel the Spark jobs of this connection until the request ends.
+        """Repeatedly cancel this connection's Spark jobs until the request ends.
 
-        One call is not enough, because it has no effect between two jobs.
+        One attempt is not enough, because it has no effect between two jobs.
         """
         while not ended.wait(_INTERRUPT_SECONDS):
             with suppress(Exception):  # the JVM may have exited
@@ -212,7 +216,7 @@ class SessionServer:
 def _last_note(error: BaseException) -> str:
     """Return the operation that was in progress when an error was raised, or an empty string.
 
-    The operation is the last note of the error and its causes.
+    The operation is the last note that was added to the error or its causes.
     """
     errors: list[BaseException] = []
     current: BaseException | None = error
@@ -225,7 +229,7 @@ def _last_note(error: BaseException) -> str:
 
 
 def main(program: ServiceProgram) -> None:
-    """Run the driver until the worker ends it or its JVM exits."""
+    """Run the driver until the worker stops it or its JVM exits."""
     for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     threading.Thread(target=_import_slow_modules, name="spark-imports", daemon=True).start()
@@ -249,7 +253,7 @@ def main(program: ServiceProgram) -> None:
         finally:
             metrics.add("sessions", -1)
 
-    # served on a thread until the process exits
+    # a thread accepts its connections until the process exits
     listener = Listener(program.socket, "AF_UNIX", backlog=64, authkey=program.secret.encode())
     threads: list[tuple[str, Callable[..., None], tuple[Any, ...]]] = [
         ("spark-listener", _accept, (listener, serve)),
@@ -267,14 +271,14 @@ def main(program: ServiceProgram) -> None:
         context.uiWebUrl or "off",
         runtime.pid,
     )
-    # executors of a cluster cannot read the private table of the warm-up
+    # executors on a cluster cannot read the warm-up's private table
     is_local = static["spark.master"].startswith("local")
     if is_local and os.environ.get(WARM_UP_VARIABLE, "true").lower() != "false":
         warm_up.start()
     runtime.wait()
     if ending.is_set():
         os._exit(0)
-    log.error("the JVM of the Spark driver exited unexpectedly")
+    log.error("the Spark driver's JVM exited unexpectedly")
     os._exit(JVM_DIED)
 
 
@@ -307,6 +311,6 @@ def _end_with_worker(
 ) -> None:
     program.wait_for_end()
     ending.set()
-    logging.disable()  # py4j logs each call that the exit of the JVM interrupts
+    logging.disable()  # py4j logs each call that the JVM's exit interrupts
     runtime.stop()
     os._exit(0)

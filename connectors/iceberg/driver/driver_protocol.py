@@ -13,20 +13,20 @@ from connectors.iceberg.protocol.commit_request import EngineSettings
 class OpenSession:
     """The first call of a connection."""
 
-    user: str  # connector, for logs and the Spark scheduler pool
+    user: str  # name of the connector, for logs and as the name of its Spark scheduler pool
     catalog: str
-    settings: Mapping[str, str]  # settings of the session
+    settings: Mapping[str, str]  # Spark settings of the session
     engine: EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A call of a method of `LakeSession`.
+    """A call to a `LakeSession` method.
 
-    The reply is the result, or the error with a `JavaError` as its cause.
+    The reply is the method's result, or its error with a `JavaError` as the cause.
     """
 
-    subject: str  # for messages, usually the table
+    subject: str  # what error messages name, usually the table
     method: str
     arguments: tuple[Any, ...]
     deadline_seconds: float = 600.0

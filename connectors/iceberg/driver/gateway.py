@@ -2,14 +2,14 @@
 
 By default, pyspark starts the JVM through shell scripts, so the calling process cannot terminate it
 reliably. pyspark also loads an incubating module that prints warnings and slows down the start. In
-addition, it runs Spark's submission code, which takes twice as long as the start of the JVM.
+addition, it runs Spark's submission code, which takes twice as long as starting the JVM.
 
 Instead, this module requests the JVM options from Spark's launcher class, so they remain correct
 after an upgrade of Spark. The JVM is a plain child process that listens for py4j connections. Its
 owner creates the session. This module locates the pyspark package but does not import it.
 
 The JVM exits when this process exits (see `connect_py.process.child_process`), because it reads its
-standard input, like the JVM of pyspark.
+standard input, like pyspark's own JVM.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options with shell quoting; optional
-# reason why the worker could not set the variables above, with the remedy
+# why the worker could not set the variables above, and how to fix it
 PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"
 
 _MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # argument of the launcher
-# prints its port and secret, and exits when its standard input is closed
+# main class and arguments; it prints its port and secret, and exits when standard input is closed
 _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0")
 _ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -45,14 +45,14 @@ _COMMAND_SECONDS = 30.0
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 GRACE_SECONDS = 5.0
-_LINES = 25  # log lines in an error message
+_LINES = 25  # maximum number of log lines in an error message
 
 
 class SparkGateway(ChildProcess):
     """One JVM with a py4j gateway. Only its owner may stop it."""
 
     def __init__(self, java_options: Sequence[str] = (), log_path: Path | None = None) -> None:
-        """Start the JVM, and wait until its gateway listens, which takes less than a second.
+        """Start the JVM, and wait until its gateway listens. This takes less than a second.
 
         The worker sets CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS, and CONNECT_PY_SPARK_JAVA_OPTIONS
         for its processes.
@@ -60,8 +60,8 @@ class SparkGateway(ChildProcess):
         Args:
             java_options: Options that override the variable and Spark's launcher, such
                 as `-Xmx2g`.
-            log_path: The file to which the output of the JVM is appended. None uses the output of
-                this process.
+            log_path: The file to which the JVM's output is appended. If None, the JVM shares the
+                output of this process.
 
         Raises:
             SparkLostError: A variable, Java, or a jar is missing.
@@ -69,10 +69,10 @@ class SparkGateway(ChildProcess):
         """
         if (absent := why_absent(os.environ)) is not None:
             raise SparkLostError(absent)
-        # Folder for temporary files. It is removed when the JVM is stopped, or at the start of a
-        # later JVM if this process is killed.
+        # Folder for temporary files. It is removed when the JVM is stopped or, if this process is
+        # killed, when a later JVM starts.
         self.scratch = scratch_folder("connect-py-spark-")
-        # contains the secret, so only this user can read the folder
+        # the file contains the secret; only this user can read the folder
         output = self.scratch / "stdout"
         try:
             launcher = _launcher_jar()
@@ -100,7 +100,7 @@ class SparkGateway(ChildProcess):
         return self.status is None
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Request an exit, so that shutdown hooks stop Spark. Kill the JVM after this period."""
+        """Request an exit so that shutdown hooks stop Spark, and kill the JVM after this time."""
         super().stop(grace_seconds)
         self.kill()
 
@@ -122,7 +122,7 @@ class SparkGateway(ChildProcess):
     def _address(self, output: Path, log_path: Path | None) -> tuple[int, str]:
         """Wait until the JVM has printed its port and secret, and return them.
 
-        Each value is on a separate line, possibly after the output of agents and options.
+        Each value is on a separate line. Java agents and JVM options may print other lines first.
         """
         deadline = time.monotonic() + _START_SECONDS
         while (address := _ADDRESS.search(output.read_text(errors="replace"))) is None:
@@ -131,13 +131,13 @@ class SparkGateway(ChildProcess):
                 reason = f"did not listen within {_START_SECONDS:.0f} s" if is_late else "exited"
                 log = "see the log" if log_path is None else log_path.read_text(errors="replace")
                 last_lines = "\n".join(log.splitlines()[-_LINES:])
-                raise CatalogUnavailableError(f"the JVM of Spark {reason}: {last_lines}")
+                raise CatalogUnavailableError(f"Spark's JVM {reason}: {last_lines}")
             time.sleep(_POLL_SECONDS)
         return int(address[1]), address[2]
 
 
 def why_absent(environment: Mapping[str, str]) -> str | None:
-    """Return why no JVM can start, with the remedy, or None if a JVM can start."""
+    """Return why the JVM cannot start and how to fix it, or None if it can start."""
     if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
         default = "Spark's jars are missing: run `connect-py jars spark` and restart the worker"
         return (
@@ -161,7 +161,7 @@ def _jars(environment: Mapping[str, str]) -> list[str]:
 def _command(
     environment: Mapping[str, str], scratch: Path, java_options: Sequence[str]
 ) -> list[str]:
-    """Return the command with Spark's options and with our jars at the end of the class path."""
+    """Return the JVM's command, with Spark's options and our jars at the end of the class path."""
     java = environment[JAVA_VARIABLE]
     options = _launcher_options(java, environment)
     index = options.index("-cp") + 1
@@ -223,8 +223,8 @@ def _launcher_jar() -> Path:
 def class_path(spark: str, jars: Sequence[str]) -> str:
     """Return the existing entries of Spark's class path, followed by our jars, without duplicates.
 
-    Wildcards are expanded to sorted files. Java would use the order of the directory, but a class
-    archive requires a fixed order.
+    Wildcards are expanded to sorted files. Java would use directory order, but a class archive
+    requires a fixed order.
     """
     entries: dict[str, None] = {}
     for entry in spark.split(os.pathsep):

@@ -1,6 +1,6 @@
 """`LakeClient`: calls the methods of `LakeSession` in the Spark driver.
 
-`LakeSessions` is the pool of clients of one coordinator.
+`LakeSessions` is the client pool of one coordinator.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PROGRAM: Final = "connectors.iceberg.driver.driver_program"
 SERVICE: Final = "spark-driver"
 STARTING: Final = "Spark is starting"
 _START_SECONDS: Final = 120.0
-# time for the driver to interrupt a statement before the client disconnects
+# additional time for the driver to interrupt a statement before the client disconnects
 _EXTRA_SECONDS: Final = 15.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def driver_service(config: SparkConfig) -> SharedService:
-    """Return the service that connectors with equal static settings share."""
+    """Return the driver as a service that connectors with equal static settings share."""
     settings = {
         "static": json.dumps(config.static_settings(), sort_keys=True),
         "jvm_options": json.dumps(config.jvm_options()),
@@ -50,7 +50,7 @@ def driver_service(config: SparkConfig) -> SharedService:
 def _remote(
     method: Callable[Concatenate[LakeSession, str, P], T],
 ) -> Callable[Concatenate[LakeClient, str, P], T]:
-    """Return a client method for a `LakeSession` method whose first argument is a table."""
+    """Return a client method for a `LakeSession` method whose first argument is a table name."""
 
     @functools.wraps(method)
     def call(client: LakeClient, name: str, /, *args: P.args, **keywords: P.kwargs) -> Any:
@@ -64,7 +64,7 @@ def _remote(
 class LakeClient:
     """Connection to a session in a Spark driver process.
 
-    Each method of `LakeSession` may raise a `SparkDiedError` in addition to its own errors. Only
+    Each `LakeSession` method may raise a `SparkDiedError` in addition to its own errors. Only
     one thread may use the client at a time, but `stop` and `hang_up` are thread-safe.
     """
 
@@ -80,12 +80,12 @@ class LakeClient:
         """Create a client without a connection.
 
         Args:
-            services: The services of the worker or of a command.
-            config: The settings of the driver and the session.
-            engine: The settings of commits.
-            user: The connector, for logs.
-            deadline_seconds: The deadline of every call except commits.
-            commit_deadline_seconds: The deadline of commits.
+            services: The services that the worker or a command provides.
+            config: The settings for the driver and the session.
+            engine: The settings for commits.
+            user: The connector's name for logs.
+            deadline_seconds: The deadline for every call except commits.
+            commit_deadline_seconds: The deadline for commits.
         """
         self._services = services
         self._config = config
@@ -124,9 +124,9 @@ class LakeClient:
         *args: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Call `LakeSession.run` for a function that ends within this time unless it hangs.
+        """Call `LakeSession.run` with a function that ends within this time unless it hangs.
 
-        The deadline of the call is `deadline_seconds` later.
+        The call's deadline is `deadline_seconds` later.
         """
         result: T = self.call(
             Request(name, "run", (name, function, *args), seconds + self.deadline_seconds, keywords)
@@ -134,16 +134,17 @@ class LakeClient:
         return result
 
     def request(self) -> None:
-        """Request a driver process, and return immediately."""
+        """Request a driver process without waiting for it."""
         self._services.request_shared_service(self._service)
 
     def start(self) -> None:
         """Start a driver process if necessary, and open a session in it.
 
-        If the process of this client has ended, the session is opened in the next process.
+        If the driver process of the previous session has ended, the session is opened in the next
+        process.
 
         Raises:
-            RetriableError: The driver does not start at the moment.
+            RetriableError: The driver did not start. A later attempt may succeed.
             ConnectError: The driver cannot start. The message contains the reason.
         """
         self._address = self._services.shared_service(
@@ -224,10 +225,10 @@ class LakeClient:
 
 
 class LakeSessions:
-    """Pool of clients of one driver. Thread-safe, but a client serves one thread at a time.
+    """Pool of clients for one driver. Thread-safe, but a client serves one thread at a time.
 
-    A session is opened if no other session is idle, and remains open until `stop`. A table uses
-    its previous session again if this session is idle, because sessions cache table metadata.
+    A session is opened if no other session is idle, and remains open until `stop`. A table reuses
+    its previous session if that session is idle, because sessions cache table metadata.
     """
 
     def __init__(
@@ -241,8 +242,8 @@ class LakeSessions:
         Args:
             create_client: Returns a client without a connection. All clients are configured
                 equally.
-            report_waiting: Called with the reason while the driver is not running, and with None
-                after it has started.
+            report_waiting: Called with the reason for waiting while the driver is not running, and
+                with None after it has started.
             on_replaced_driver: Called once for each driver that replaces another one.
         """
         self._create_client = create_client
@@ -253,22 +254,22 @@ class LakeSessions:
         self._first = create_client()
         self._clients = [self._first]
         self._idle = [self._first]
-        self._last_clients: dict[str, LakeClient] = {}  # by table
-        self._generation = 0  # of the newest driver; 0 before the first session
+        self._last_clients: dict[str, LakeClient] = {}  # keyed by table
+        self._generation = 0  # generation of the newest driver; 0 before the first session
 
     def request(self) -> None:
-        """Request the driver, return immediately, and report waiting until a session is open."""
+        """Request the driver without waiting for it. Report waiting until a session is open."""
         self._report_waiting(STARTING)
         self._first.request()
 
     @contextlib.contextmanager
     def session(self, table: str | None = None) -> Iterator[LakeClient]:
-        """Provide a connected client.
+        """Provide a connected client, if possible the one that last served the table.
 
-        A client that has lost its driver connects to the next driver first.
+        A client that has lost its driver first connects to the next driver.
 
         Raises:
-            RetriableError: The driver does not start at the moment, or the task is stopping.
+            RetriableError: The driver did not start, or the task is stopping.
             ConnectError: The driver cannot start.
         """
         client = self._idle_client(table)
@@ -305,7 +306,7 @@ class LakeSessions:
     def _connect(self, client: LakeClient) -> None:
         if self._stopping.is_set():
             raise CatalogUnavailableError("the task is stopping")
-        # no report for additional sessions: the first session shows that Spark is running
+        # additional sessions report nothing, because the first session shows that Spark is running
         if client is self._first or client.generation is not None:
             self._report_waiting(STARTING)
         try:
@@ -314,7 +315,7 @@ class LakeSessions:
             self._report_waiting(f"Spark has not started: {error}")
             raise
         self._report_waiting(None)
-        if self._stopping.is_set():  # `stop` did not close the new connection
+        if self._stopping.is_set():  # `stop` ran before this connection existed
             client.hang_up()
             raise CatalogUnavailableError("the task is stopping")
         with self._lock:

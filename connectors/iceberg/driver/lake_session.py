@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ATTEMPTS: Final = 5  # for a schema change
+_ATTEMPTS: Final = 5  # maximum number of attempts to apply a schema change
 # prefixes of long table properties that tasks do not use
 _POSITIONS: Final = (
     "connect-py.ledger.",
@@ -47,15 +47,15 @@ class LoadedTable:
     """State of a table in the catalog at one point in time."""
 
     description: TableDescription
-    view: TableView  # of the requested ref, or of the approval branch
-    unpublished: bool = False  # True if the view is of the approval branch
+    view: TableView  # view of the requested ref, or of the branch with commits to be approved
+    unpublished: bool = False  # True if `view` is a view of the branch with commits to be approved
 
 
 class LakeSession:
-    """Operations on tables by name.
+    """Operations on the tables of a catalog.
 
-    Names are split at every dot: `a.b.t` is table `t` in namespace `a.b`. Every method loads the
-    table from the catalog and may raise these errors in addition to its own errors:
+    Table names are split at every dot: `a.b.t` is table `t` in namespace `a.b`. Every method loads
+    the table from the catalog and may raise these errors in addition to its own errors:
 
         TableMissingError: The table does not exist.
         TableForbiddenError: The catalog denies access to the table.
@@ -85,10 +85,11 @@ class LakeSession:
         key_columns: Sequence[str] = (),
         unpublished_branch: str | None = None,
     ) -> LoadedTable:
-        """Load a table for tasks and for the protocol, including unpublished commits.
+        """Load what tasks and the coordinator must know about a table.
 
-        `mode` and `key_columns` are settings of the connector. Without key columns, MERGE uses the
-        identifier fields of the table.
+        `property_key` is the table property that contains the connector's ledger. If commits await
+        approval on `unpublished_branch`, the view includes them. `mode` and `key_columns` are
+        connector settings. Without key columns, MERGE uses the table's identifier fields.
         """
         with self._loaded(name, "catalog_load") as table:
             metadata = table.metadata()
@@ -120,7 +121,11 @@ class LakeSession:
         return LoadedTable(description, view, unpublished=commit_ref != ref)
 
     def _deleted_pairs(self, table: JavaTable, path: str) -> list[str]:
-        """Return the IDs of the pairs whose delete is in an open-pairs file."""
+        """Return the pair IDs of the deletes in an open-pairs file.
+
+        If a primary key changes, Debezium emits a pair of events: the delete of the old key and the
+        insert of the new key. The file stores events whose counterpart has not been read yet.
+        """
         if (file := table.changes_at(path)) is None:
             return []
         with table.staged([file], CHANGE_COLUMNS) as name:
@@ -129,7 +134,7 @@ class LakeSession:
         return [row[0] for row in rows]
 
     def metadata(self, name: str) -> tuple[str, dict[str, str]]:
-        """Return the URI of the current table metadata, and the settings of the file IO.
+        """Return the URI of the current table metadata, and the table's FileIO properties.
 
         These values are sufficient to read the table without a catalog.
         """
@@ -146,9 +151,9 @@ class LakeSession:
         """Create a table and its namespaces. Return False if the table already exists.
 
         Args:
-            name: The name, as routed.
+            name: The table name that the connector's routing produced.
             schema: Iceberg schema JSON. Field IDs are reassigned in order.
-            spec: Iceberg partition spec JSON with field IDs of the schema, or None for an
+            spec: Iceberg partition spec JSON with the field IDs in `schema`, or None for an
                 unpartitioned table.
             properties: Table properties, including `format-version`.
         """
@@ -157,9 +162,10 @@ class LakeSession:
             return self._catalog.create(name, schema, spec, properties or {})
 
     def evolve(self, name: str, changes: Sequence[SchemaChange]) -> bool:
-        """Apply the changes that the table lacks in one transaction. Return True if any applied.
+        """Apply, in one transaction, the changes that the table does not have yet.
 
-        The table property `connect-py.columns` stores former names and versions of columns.
+        Return True if any change was applied. The table property `connect-py.columns` stores the
+        former names and the versions of columns.
         """
         fault_point("catalog_evolve")
         with translating(name):
@@ -167,8 +173,8 @@ class LakeSession:
                 try:
                     return self._catalog.load(name).evolve(changes)
                 except Exception as error:
-                    # Another commit landed first, or the catalog refused a change that has landed.
-                    # Load the table again.
+                    # Another commit was first, or the catalog reported a failure for a change that
+                    # it had in fact committed. Load the table again.
                     if not is_a(error, REFUSED):
                         raise
             return self._catalog.load(name).evolve(changes)
@@ -181,7 +187,7 @@ class LakeSession:
     def set_layout(
         self, name: str, sort_by: Sequence[SortTerm], partition_by: Sequence[PartitionTerm] | None
     ) -> bool:
-        """Set the sort order, and the partition fields unless they are None.
+        """Set the sort order unless it is empty, and the partition fields unless they are None.
 
         Existing files are not changed. Return True if the layout changed.
         """
@@ -192,20 +198,20 @@ class LakeSession:
             return changed
 
     def settle(self, name: str, property_key: str) -> None:
-        """Finish the work of the last commit, such as updates of aggregates, after a crash."""
+        """Finish work that a crash interrupted after a commit, such as updating aggregates."""
         with translating(name):
             self.engine.rules.settle(self._catalog.load(name), property_key, None)
 
     def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
-        """Delete unreferenced files of earlier epochs in the data location of a table.
+        """Delete unreferenced files that earlier epochs left in the table's data location.
 
-        The names of these files consist of `prefix`, an epoch number lower than `below`, a dash, a
-        nonce, and the digits of this table (see `StagedFileName`). Files of a newer epoch or of
-        another table in the same folder do not match. A table with another UUID or with
-        `gc.enabled=false` is not changed.
+        The names of these files begin with `prefix`, an epoch number lower than `below`, a dash, a
+        nonce, a dot, and the last digits of the table's UUID (see `StagedFileName`). Files that
+        belong to a newer epoch or to another table in the same folder do not match. A table with
+        another UUID or with `gc.enabled=false` is not changed.
 
-        Call this method only after this epoch has committed to the table. Until then, a late commit
-        of an earlier epoch could reference the files.
+        Call this method only after epoch `below` has committed to the table. Until then, a late
+        commit from an earlier epoch could reference the files.
 
         Return the number of deleted files, or None if the search took too long and nothing was
         deleted.
@@ -216,7 +222,7 @@ class LakeSession:
     def history(self, name: str, ref: str) -> TableHistory:
         """Return the complete history of a table for an audit.
 
-        This reads every existing manifest of the snapshots of the ref.
+        This reads every manifest that still exists in the ref's snapshots.
         """
         with translating(name):
             return snapshot_history.read(self._catalog.load(name), ref)
@@ -228,7 +234,7 @@ class LakeSession:
             self.spark.sql(f"DELETE FROM {table} WHERE {condition}")
 
     def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
-        """Call a function with this session, the name, and `args`.
+        """Call a function with this session, the table name, and `args`.
 
         The function, `args`, and the result must be picklable.
         """
@@ -242,7 +248,7 @@ class LakeSession:
 
     @contextmanager
     def _loaded(self, name: str, point: str) -> Iterator[JavaTable]:
-        """Pass a fault point, and load a table for the block."""
+        """Trigger a fault point, then load a table for use in the `with` block."""
         fault_point(point)
         with translating(name):
             yield self._catalog.load(name)

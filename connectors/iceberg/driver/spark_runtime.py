@@ -1,7 +1,7 @@
 """`SparkRuntime`: the JVM of a driver and its first PySpark session.
 
-All sessions of connectors are created from the first session. A process has only one runtime,
-because pyspark supports one JVM per Python process.
+All connector sessions are created from the first session. A process has only one runtime, because
+pyspark supports one JVM per Python process.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class SparkRuntime(SparkGateway):
         Args:
             jvm_options: `SparkConfig.jvm_options`.
             settings: `SparkConfig.static_settings`.
-            log_path: The file to which the output of the JVM is appended. None uses the output of
-                this process.
+            log_path: The file to which the JVM's output is appended. If None, the JVM shares the
+                output of this process.
 
         Raises:
             CatalogUnavailableError: The JVM or the session did not start.
@@ -52,9 +52,9 @@ class SparkRuntime(SparkGateway):
             raise
 
     def new_session(self, settings: Mapping[str, str]) -> SparkSession:
-        """Create the active session of this thread, with its own settings and catalogs.
+        """Create a session with its own settings and catalogs, and make it active in this thread.
 
-        Iceberg uses the settings of the active session of the calling thread.
+        Iceberg uses the settings of the calling thread's active session.
         """
         session = self.spark.newSession()
         for key, value in settings.items():
@@ -70,7 +70,7 @@ class SparkRuntime(SparkGateway):
         return int(runtime.totalMemory() - runtime.freeMemory())
 
     def _session(self, settings: Mapping[str, str]) -> SparkSession:
-        if "spark.pyspark.python" in settings:  # otherwise, only `spark-submit` reads it
+        if "spark.pyspark.python" in settings:  # without `spark-submit`, Spark would ignore it
             os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
         elif settings.get("spark.master", "local").startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for user functions

@@ -4,11 +4,11 @@ The warm-up speeds up the first commit of a connector, because a JVM is slow whi
 and interprets their code. The training run of the class archive performs the same commits.
 
 The warm-up has the lowest priority. It starts a step only if no request is running and none has run
-for a while. It ends with the first commit of a connector. A request never waits for a step, but
-shares the CPU with a step that is running.
+for a while. It ends when a connector commits for the first time. A request never waits for a step,
+but it shares the CPU with a step that is running.
 
 The operating system priority is not lowered. Otherwise, threads that Spark and Iceberg create
-during a step would inherit the priority, and commits of connectors use the same threads.
+during a step would inherit the priority, and connectors' commits use the same threads.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from connectors.iceberg.table.table import WriteMode
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 5.0  # time without a request before a step starts
-# the same before the first connection; shorter, because a waiting task connects immediately
+# idle time before the first request; shorter, because a waiting task connects immediately
 FIRST_IDLE_SECONDS: Final = 0.5
-COMMIT: Final = "commit"  # the request that ends the warm-up
+COMMIT: Final = "commit"  # method of the request that ends the warm-up
 # format versions of the tables; 2 is first because it is the default of connectors
 _VERSIONS: Final = (2, 3)
 _LEDGER: Final = "connect-py.ledger.training"
@@ -67,7 +67,7 @@ class WarmUp(threading.Thread):
 
     @contextmanager
     def request(self, method: str) -> Iterator[None]:
-        """Prevent the start of a step during the block and shortly after it."""
+        """Prevent steps from starting during the `with` block and shortly after it."""
         with self._changed:
             self._requests += 1
             self._is_over = self._is_over or method == COMMIT
@@ -95,7 +95,7 @@ class WarmUp(threading.Thread):
         if not self._may_continue():
             return
         started, steps = self._clock(), 0
-        # the driver removes its scratch folder even if it is killed
+        # the scratch folder is removed even if the driver is killed
         folder = self._runtime.scratch / "warm-up"
         folder.mkdir()
         try:
@@ -115,7 +115,7 @@ class WarmUp(threading.Thread):
             seconds = self._clock() - started
             log.info("warm-up ended after %s and %.1f s", pluralize(steps, "step"), seconds)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)  # the scratch folder may be removed already
+            shutil.rmtree(folder, ignore_errors=True)  # may have been removed already
 
     def _steps(self, folder: Path) -> Iterator[None]:
         config = training_config(folder)
@@ -142,7 +142,7 @@ def training_steps(lake: LakeSession, table: str, version: int) -> Iterator[None
     """Create a table, append, merge, and clean up. Yield after each step.
 
     Args:
-        lake: A session with `training_config`.
+        lake: A session that was created with `training_config`.
         table: The name of a new table in the namespace `shop`, without the namespace.
         version: The format version of the table.
 
@@ -157,7 +157,7 @@ def training_steps(lake: LakeSession, table: str, version: int) -> Iterator[None
         f"timestamp) TBLPROPERTIES ('format-version'='{version}'{modes})"
     )
     yield
-    for first in (0, 50, 70):  # an append, then commits that replace rows
+    for first in (0, 50, 70):  # first row ID: one append, then two commits that replace rows
         request = _training_request(lake, name, first)
         yield
         outcome = lake.commit(request)

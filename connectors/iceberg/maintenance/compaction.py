@@ -5,10 +5,10 @@ commit with four steps. The process may be killed between any two steps:
 
 1. Plan: list the data files at the head of the commit ref, and select the files to rewrite. Nothing
    is written.
-2. Write: Spark writes the live rows of these files to new files in a folder with the file prefix of
-   the epoch. A crash leaves unreferenced files, which the first commit of the next epoch removes
-   (rule 18).
-3. Commit: build one `RewriteFiles` on the newest metadata, and validate it from the snapshot of
+2. Write: Spark writes the live rows in these files to new files in a folder with the epoch's file
+   prefix. A crash leaves unreferenced files, which the first commit of the next epoch removes (rule
+   18 of the commit protocol).
+3. Commit: build one `RewriteFiles` on the newest metadata, and validate it from the snapshot in
    step 1. A crash also leaves unreferenced manifests, which the search for orphan files removes.
 4. Swap: `TableOperations.commit` compares and swaps exactly that metadata (rule 39). If the
    response is lost, the table is read again before any file is deleted. A crash after this step
@@ -64,18 +64,18 @@ OPEN_FILE_BYTES: Final = 256 << 10
 _ALWAYS_MERGED_BYTES: Final = 8 << 20
 # a table that is not maintained here is measured only if it has at least this many data files
 _COUNTED_FROM: Final = 500
-# interval of cancellation attempts; an attempt has no effect between two jobs
+# interval between cancellation attempts; an attempt has no effect between two jobs
 _CANCEL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """Limits of one compaction of one table."""
+    """Limits for one compaction of one table."""
 
     policy: MaintenancePolicy
     connector: str
     epoch: Epoch
-    property_key: str  # property of the connector's ledger
+    property_key: str  # table property that contains the connector's ledger
     ref: str = MAIN
     cost_limit: int = 0  # bytes, plus `OPEN_FILE_BYTES` per file; 0 only measures the table
     seconds: float = 60.0  # time limit after which the Spark job is canceled
@@ -95,16 +95,16 @@ class CompactionStatus(Enum):
 class TableHealth:
     """Counts that determine which maintenance is due."""
 
-    # True if the sink created the table, its policy is `auto`, and no commit awaits approval
+    # True if the sink created the table, the policy is `auto`, and no commit awaits approval
     maintained: bool
     snapshots: int
-    expirable: int  # snapshots that an expiration would remove now
+    expirable: int  # number of snapshots that an expiration would remove now
     data_files: int
     delete_files: int
-    records: int  # in data files, including deleted rows
+    records: int  # number of rows in data files, including deleted rows
     deleted_records: int
     small_files: int | None = None  # None if not counted
-    mergeable_files: int = 0  # small files of one partition that a compaction would merge now
+    mergeable_files: int = 0  # small files in one partition that a compaction would merge now
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,8 @@ class CompactionOutcome:
     status: CompactionStatus
     health: TableHealth
     reason: str = ""  # why files were rewritten, or why not
-    cost: int = 0  # of the rewritten files; if TOO_LARGE, the minimum cost of a useful compaction
+    # cost of rewriting the files; if TOO_LARGE, the minimum cost of a useful compaction
+    cost: int = 0
     replaced_files: int = 0
     new_files: int = 0
     seconds: float = 0.0
@@ -124,11 +125,12 @@ class CompactionOutcome:
 class DataFileStats:
     """Size and deletes of one data file."""
 
-    index: int  # in the list of scan tasks
+    index: int  # index of the file in the list of scan tasks
     partition: str  # partition spec and values
     size: int  # bytes
     rows: int  # including deleted rows
-    deleted_rows: float = 0.0  # deletes of several files are divided among them by their rows
+    # if a delete file applies to several data files, each gets a share in proportion to its rows
+    deleted_rows: float = 0.0
 
     @property
     def cost(self) -> int:
@@ -138,7 +140,7 @@ class DataFileStats:
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """Files to rewrite. Empty if no compaction is due, or none is possible within the limit."""
+    """Files to rewrite. Empty if no compaction is due or if none is possible within the limit."""
 
     files: Sequence[DataFileStats] = ()
     reasons: Sequence[str] = ()
@@ -151,18 +153,18 @@ class FileSelection:
 
 
 def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
-    """Return the size of compacted files in bytes."""
+    """Return the target size of compacted files in bytes."""
     table_size = metadata.properties.get("write.target-file-size-bytes", "")
     default = int(table_size) if table_size.isdecimal() else TARGET_BYTES
     return policy.target_file_size_bytes or default
 
 
 def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
-    """Return the small files of one partition that should be merged now, smallest first.
+    """Return the small files in one partition that should be merged now, smallest first.
 
     A file larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until the total size
-    of the smaller files reaches its size. As a result, each byte is rewritten a logarithmic number
-    of times, and the number of small files grows with the logarithm of the table size.
+    of the smaller files reaches its size. As a result, the number of times that each byte is
+    rewritten and the number of small files grow with the logarithm of the table size.
     """
     longest: list[DataFileStats] = []
     group: list[DataFileStats] = []
@@ -188,7 +190,8 @@ def select_files(
     """
     selection: list[DataFileStats] = []
     reasons: list[str] = []
-    costs: list[int] = []  # of each smallest useful unit: one file with deletes, or two to merge
+    # cost of each smallest useful unit: one file with deletes, or two files to merge
+    costs: list[int] = []
     remaining_cost = cost_limit
     rows, deleted = sum(file.rows for file in files), sum(file.deleted_rows for file in files)
     if policy.delete_ratio and rows and deleted / rows >= policy.delete_ratio:
@@ -240,7 +243,7 @@ def small_files(
 
 
 def compact(session: LakeSession, name: str, request: CompactionRequest) -> CompactionOutcome:
-    """Measure a table, and rewrite the files that are due within the limits of the request.
+    """Measure a table, and rewrite the files that are due within the request's limits.
 
     Runs in the driver.
 
@@ -346,7 +349,8 @@ def _with_files(
 ) -> TableHealth:
     """Add the counts of the data files.
 
-    Unlike the counts in the summary, they exclude deletes whose rows have been rewritten.
+    Unlike the counts in the snapshot summary, these counts exclude deletes of rows that have since
+    been removed by a rewrite.
     """
     groups = small_files(files, target_bytes)
     return dataclasses.replace(
@@ -380,7 +384,7 @@ class _ScanPlan:
 
     tasks: Any  # Java list of file scan tasks
     files: Sequence[DataFileStats]
-    # indexes of the tasks of each delete file
+    # for each delete file: indexes of the tasks that apply it
     delete_users: Mapping[int, frozenset[int]] = field(default_factory=dict)
     # task index and list index of one occurrence of each delete file
     delete_positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -441,7 +445,7 @@ def _read_plan(
 
 
 def _stats(index: int, file: Mapping[str, Any], deleted_rows: float = 0.0) -> DataFileStats:
-    """Return the statistics of a data file from Iceberg's JSON form."""
+    """Return the statistics for a data file in Iceberg's JSON representation."""
     partition = f"{file['spec-id']} {json.dumps(file.get('partition'), sort_keys=True)}"
     return DataFileStats(
         index, partition, int(file["file-size-in-bytes"]), int(file["record-count"]), deleted_rows
@@ -456,7 +460,7 @@ def _write(
     plan: _ScanPlan,
     selection: FileSelection,
 ) -> TableChange | str:
-    """Write the new files, or return the reason why this was canceled without leaving files."""
+    """Write the new files, or return the reason why the write was canceled and left no files."""
     metadata = table.metadata()
     prefix = StagedFileName.epoch_prefix(
         request.connector, request.epoch, table_digits(metadata.uuid)
@@ -487,7 +491,7 @@ def _write(
 
 @contextmanager
 def _canceled_after(spark: SparkSession, seconds: float) -> Iterator[threading.Event]:
-    """Cancel the Spark jobs of the block after this time, and set the event."""
+    """Cancel the Spark jobs in the `with` block after this time, and set the yielded event."""
     context = spark.sparkContext
     tag = f"connect-py-compaction-{uuid.uuid4().hex}"
     block_ended, canceled = threading.Event(), threading.Event()

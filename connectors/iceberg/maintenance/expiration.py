@@ -1,8 +1,8 @@
 """Snapshot expiration through Iceberg's API, in the Spark driver that runs the commits.
 
 Iceberg commits the new metadata before it deletes files. A crash in between leaves unreferenced
-files. The next epoch removes the files with the prefix of the sink (rule 18). The search for orphan
-files removes manifests and the files of other writers.
+files. The next epoch removes those with the sink's prefix (rule 18 of the commit protocol). The
+search for orphan files removes manifests and the files that other writers created.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 BEFORE_EXPIRATION, AFTER_EXPIRATION = "before_expiration", "after_expiration"  # fault points
 # prefixes of table properties with ledgers
 _LEDGERS: Final = (ledger_key(""), aggregates.LEDGER, rejected_rows.LEDGER)
-_YOUNG_MS: Final = HOURS  # younger snapshots never expire, because readers may use them
+_YOUNG_MS: Final = HOURS  # younger snapshots never expire, because readers may still use them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ExpirationOutcome:
 
 
 def ledger_snapshots(metadata: TableMetadata) -> frozenset[int]:
-    """Return the IDs of the snapshots that the ledgers of connectors reference."""
+    """Return the IDs of the snapshots that connectors' ledgers reference."""
     snapshots = set()
     for key, text in metadata.properties.items():
         if key.startswith(_LEDGERS):
@@ -58,12 +58,12 @@ def ledger_snapshots(metadata: TableMetadata) -> frozenset[int]:
 def expired_snapshots(
     metadata: TableMetadata, policy: MaintenancePolicy, ledgers: Collection[int], now_ms: int
 ) -> list[int]:
-    """Return the snapshots that may expire now, oldest first.
+    """Return the IDs of the snapshots that may expire now, oldest first.
 
     A snapshot expires at the age `keep`, or earlier if there are at least `snapshots` newer
-    snapshots. Some snapshots never expire: the newest `keep-snapshots` of the table and of each
-    branch, snapshots younger than one hour, and snapshots that a tag, a branch, or a ledger
-    references.
+    snapshots. The following snapshots do not expire: the newest `keep-snapshots` snapshots of the
+    table and of each branch, snapshots younger than one hour, and snapshots that a tag, a branch,
+    or a ledger references.
     """
     limit = policy.auto_snapshots
     if not limit:
@@ -115,7 +115,7 @@ def expire(
 
 
 def refusal(metadata: TableMetadata, ref: str) -> str:
-    """Return why no snapshot of a table may expire, or an empty string."""
+    """Return why no snapshot of a table may expire, or an empty string if some may expire."""
     if metadata.properties.get(CREATED_KEY, "").lower() != "true":
         return f"the table does not have the property {CREATED_KEY}"
     if metadata.properties.get("gc.enabled", "true").lower() == "false":
@@ -130,9 +130,9 @@ def _expire(
 ) -> None:
     """Expire exactly these snapshots.
 
-    If snapshots expire by age, Iceberg determines the files to delete from the changed manifests.
-    If they expire by ID, Iceberg reads every manifest of the table. Therefore, IDs are used only if
-    the age does not select exactly these snapshots.
+    If snapshots expire by age, Iceberg finds the files to delete in the changed manifests. If they
+    expire by ID, Iceberg reads every manifest of the table. Therefore, IDs are used only if no age
+    limit selects exactly these snapshots.
     """
     update = table.java_table.expireSnapshots()
     older_than = 1 + max(metadata.snapshots[each]["timestamp-ms"] for each in snapshots)
@@ -145,7 +145,7 @@ def _expire(
 
 
 def _expired_by_age(metadata: TableMetadata, older_than_ms: int, keep_snapshots: int) -> list[int]:
-    """Return the snapshots that Iceberg expires by age."""
+    """Return the IDs of the snapshots that Iceberg would expire by age."""
     retained = {number for name, number in metadata.refs.items() if name in metadata.tags}
     for name in metadata.refs.keys() - metadata.tags:
         for position, each in enumerate(metadata.ancestors(metadata.head(name))):

@@ -1,7 +1,7 @@
-"""`FullMaintenance`: plug-in interface of the complete maintenance policy (`enabled=true`).
+"""`FullMaintenance`: plug-in interface for the complete maintenance policy (`enabled=true`).
 
 An entry point in the group `connect_py.iceberg.maintenance` provides the implementation. It is
-loaded only if a table of the connector has `enabled=true`.
+loaded only if `enabled=true` is set for at least one of the connector's tables.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class FullMaintenance(Protocol):
         services: SharedServices,
         metrics: IcebergMetrics,
     ) -> None:
-        """Create the maintenance of a connector. `spark` configures the coordinator's sessions."""
+        """Create a connector's maintenance. `spark` configures the coordinator's sessions."""
 
     def commit(self, table: str, *aggregates: str) -> AbstractContextManager[None]:
-        """Return a context for a commit in which no action runs on the table or its aggregates."""
+        """Return a context manager that keeps actions off these tables during a commit."""
 
     def watch(self, table: str, *, changed: bool = False) -> None:
-        """Start maintaining a table of the connector. Inspect it soon if it was changed."""
+        """Start maintaining one of the connector's tables. Inspect it soon if it was changed."""
 
     def stop(self) -> None:
         """Interrupt the current action, and end all threads and drivers permanently."""
@@ -53,7 +53,7 @@ def full_maintenance() -> type[FullMaintenance]:
     if not entries:
         raise ConfigError(
             f"{MAINTENANCE_PREFIX}enabled",
-            f"true requires a package with an entry point of the group {MAINTENANCE}",
+            f"true requires a package with an entry point in the group {MAINTENANCE}",
         )
     (entry,) = entries
     implementation: type[FullMaintenance] = entry.load()

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 
 class ChangeKind(Enum):
-    """Kind of change of a column."""
+    """Kind of change to a column."""
 
     ADD = "add"  # add an optional column
     WIDEN = "widen"  # change a primitive type to a wider type
     OPTIONAL = "make optional"  # make a required column optional
     RENAME = "rename"  # change the name of a column, but not its field ID
-    # add a column for values of a type that an existing column does not accept; both are optional
+    # add a column for values whose type an existing column does not accept; both are optional
     VERSION = "add version"
 
 
@@ -25,30 +25,32 @@ class ChangeAction(Enum):
     APPLY = "apply"  # the coordinator applies it
     # the table is not changed; fields without a column are dropped, and values must fit the columns
     IGNORE = "ignore"
-    # partitions wait at the first such row until a user changes the table or the configuration
+    # partitions wait at the first row that requires it until a user changes the table or the
+    # configuration
     HOLD = "hold"
-    DEAD_LETTER = "dead-letter"  # the rows are bad records
+    DEAD_LETTER = "dead-letter"  # the rows that require it are bad records
 
 
-# Action for each kind of change. If RENAME is ignored, a renamed field is a new column. If VERSION
-# is ignored, a value that cannot be converted to the type of the existing column is invalid.
+# Action for each kind of change. If RENAME is ignored, a renamed field is treated as a new column.
+# If VERSION is ignored, a value that cannot be converted to the existing column's type is invalid.
 EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One schema change of a table. Tasks send it to the coordinator as JSON.
+    """One change to a table's schema. Tasks send it to the coordinator as JSON.
 
-    `path` contains the names of struct fields, `element` for the items of a list, and `value` for
-    the values of a map. The last part is the name of the column. Names may contain dots, so a path
-    is never stored as one string.
+    `path` identifies the column. It contains the names of struct fields, `element` for list items,
+    and `value` for map values. The last part is the column's name. Names may contain dots, so a
+    path is never stored as one string.
     """
 
     kind: ChangeKind
     path: tuple[str, ...]
-    # type as JSON such as `"long"` or `{"type":...}`, with provisional field IDs; not for RENAME
+    # Iceberg type as JSON such as `"long"` or `{"type":...}`, with provisional field IDs; None for
+    # RENAME
     type: str | None = None
-    # ADD: the default of the source column, as Iceberg's single-value JSON
+    # ADD: the source column's default value, in Iceberg's single-value JSON serialization
     default: str | None = None
     # RENAME: the new name; VERSION: the name of the additional column
     name: str | None = None
@@ -67,7 +69,7 @@ class SchemaChange:
         )
 
     def __str__(self) -> str:
-        """Return the description for logs, errors, and metrics."""
+        """Describe the change for logs, errors, and metrics."""
         column = ".".join(self.path)
         match self.kind:
             case ChangeKind.ADD:

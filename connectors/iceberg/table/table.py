@@ -18,23 +18,23 @@ from connectors.iceberg.table.schema_change import SchemaChange
 class WriteMode(Enum):
     """Write mode of a table."""
 
-    APPEND = "append"  # every record is a row
-    MERGE = "merge"  # change data; the table contains the last row of each key
+    APPEND = "append"  # every record becomes a row
+    MERGE = "merge"  # records are change data; the table contains the latest row for each key
 
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
     """Request for a table or for columns that a task requires before it can stage rows.
 
-    `OpenTable` contains the request as a string.
+    The message `OpenTable` contains the request as a string.
     """
 
     # Iceberg schema as JSON for a new table, or None if it is unknown
     schema: Mapping[str, Any] | None
     reason: str = ""  # why the schema is unknown
     changes: tuple[SchemaChange, ...] = ()
-    schema_id: int | None = None  # ID of the table schema without these changes
-    keys: tuple[str, ...] = ()  # key columns of the rows, for a table without key columns
+    schema_id: int | None = None  # ID of the table schema to which the changes apply
+    keys: tuple[str, ...] = ()  # key columns of the rows if the table has no key columns
 
     def to_text(self) -> str:
         changes = [change.to_json() for change in self.changes]
@@ -55,9 +55,9 @@ class TableRequest:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """Description of a table that is sufficient for staging rows, without a catalog."""
+    """Description of a table that is sufficient for staging rows without access to the catalog."""
 
-    name: str  # as routed, such as `db.orders`
+    name: str  # name that the connector's routing produced, such as `db.orders`
     uuid: str
     format_version: int
     location: str  # URI of the table
@@ -66,12 +66,13 @@ class TableDescription:
     schema: str  # Iceberg schema as JSON, with field IDs
     spec: str  # Iceberg partition spec as JSON
     mode: WriteMode
-    key_columns: tuple[str, ...] = ()  # MERGE only, as named in the table
-    properties: Mapping[str, str] = field(default_factory=dict)  # of the table
-    io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's file IO
-    # sort order of the rows in new files: path of a column, descending, nulls first
+    key_columns: tuple[str, ...] = ()  # names in the table; empty unless the mode is MERGE
+    properties: Mapping[str, str] = field(default_factory=dict)  # table properties
+    io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's FileIO
+    # sort order of the rows in new files: column path, True if descending, True if nulls are first
     sort_by: tuple[tuple[str, bool, bool], ...] = ()
-    # IDs of key changes whose delete was committed and whose insert was not
+    # If a primary key changes, Debezium emits a pair of events: the delete of the old key and the
+    # insert of the new key. These are the IDs of pairs of which only the delete has been committed.
     open_pairs: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -87,11 +88,12 @@ class TableDescription:
 class StagedKind(Enum):
     """Content of a staged file."""
 
-    # rows with the table schema and field IDs: appended, or upserted in MERGE mode (one per key)
+    # rows with the table's schema and field IDs; they are appended or, in MERGE mode, upserted (the
+    # file contains one row per key)
     ROWS = "rows"
     DELETES = "deletes"  # key columns of rows to delete
-    CHANGES = "changes"  # changes that require other rows (see `staging/staged_changes.py`)
-    # replayed dead-letter rows with the table schema, inserted if the table lacks their key
+    CHANGES = "changes"  # changes that depend on other rows (see `staging/staged_changes.py`)
+    # replayed dead-letter rows with the table's schema; a row is inserted unless its key exists
     INSERTS = "inserts"
     TRUNCATES = "truncates"  # no file; all rows of earlier cycles are deleted
 
@@ -108,10 +110,10 @@ class StagedFile:
     spec_id: int
     # partition values in spec order, as Iceberg's single-value JSON
     partition: Sequence[str | None] = ()
-    unavailable: Sequence[str] = ()  # CHANGES: columns that some rows lack
-    order: str = ""  # TRUNCATES of ordered rows: rows with a lower order are deleted
-    pairs: bool = False  # CHANGES: True if some of them change a key
-    partial: int = 0  # CHANGES: number of rows to complete
+    unavailable: Sequence[str] = ()  # CHANGES: columns without a value in some rows
+    order: str = ""  # TRUNCATES with source order: rows with a lower order are deleted
+    pairs: bool = False  # CHANGES: True if some changes belong to key-change pairs
+    partial: int = 0  # CHANGES: number of rows that must be completed
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value}

@@ -1,4 +1,4 @@
-"""History of a table: snapshots of one ref, ledger properties, and data files of manifests."""
+"""History of a table: snapshots of one ref, ledger properties, and data files in manifests."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEDGER_PREFIX = "connect-py.ledger."
-# summary entry of a snapshot that changes positions and adds no rows; the value is `skip`
+# summary entry of a snapshot that changes ledger positions and adds no rows; the value is `skip`
 REWIND_KEY = "connect-py.rewind"
-# summary entry of the first and the last snapshot of a rebuild: the connector that loads the rows
+# summary entry of the first and last snapshots of a rebuild: the connector that loads the rows
 REBUILD_KEY = "connect-py.rebuild"
 
 
 def loading_group(loader: str) -> str:
-    """Return the connect group of the connector that loads a rebuild."""
+    """Return the connect group ID of the connector that loads a rebuild."""
     return f"connect-{loader}"
 
 
@@ -47,9 +47,9 @@ class TableHistory:
     properties: Mapping[str, str]  # connect group -> value of the ledger property
     ancestors: Sequence[HistoricSnapshot]  # newest first
     complete: bool  # False if the parent of the oldest ancestor has expired
-    # existing snapshot -> connect groups with a ledger in the snapshot
+    # ID of each existing snapshot -> connect groups with a ledger in the snapshot
     present: Mapping[int, frozenset[str]]
-    live_files: int  # data files of the head
+    live_files: int  # number of data files at the head
     live_twice: tuple[str, ...] = ()  # paths that the head's manifests contain more than once
-    # path of a file, and the older and the newer snapshot that added it
+    # files that two snapshots added: path, ID of the older snapshot, ID of the newer snapshot
     added_twice: tuple[tuple[str, int, int], ...] = ()

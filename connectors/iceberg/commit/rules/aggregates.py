@@ -1,9 +1,9 @@
-"""Aggregates: tables that apply each commit to another table exactly once (rule 38).
+"""Aggregates: tables that apply each commit to another table exactly once.
 
-A commit to the source table performs these steps for each aggregate. The process may be killed
-between any two steps:
+A commit to the source table performs these steps for each aggregate (rule 38 of the commit
+protocol). The process may be killed between any two steps:
 
-1. The query runs on the rows of the commit. Its result is written to data files of the aggregate
+1. The query runs on the rows in the commit. Its result is written to data files of the aggregate
    that no snapshot references. A crash leaves orphan files, which the next epoch removes (rule 18),
    and possibly an empty aggregate.
 2. The swap of the source table sets a property with the commit, the files, and the version of the
@@ -91,7 +91,7 @@ QUERY: Final = "connect-py.aggregate.query."
 
 @dataclass(frozen=True, slots=True)
 class _AggregateCommit:
-    """Commit to one aggregate (step 3), as the property of the source table announces it."""
+    """Commit to one aggregate (step 3), as announced in a property of the source table."""
 
     table: str
     expected: TableVersion
@@ -131,18 +131,18 @@ class _AggregateCommit:
 
 
 class Aggregates(CommitRule):
-    """Updates the aggregates of the tables of one session."""
+    """Updates the aggregates of the tables to which one session commits."""
 
     def __init__(self, catalog: JavaCatalog, commit: Commit) -> None:
         """Create the rule. `commit` is `CommitEngine.commit`, which step 3 calls."""
         self._catalog = catalog
         self._commit = commit
-        self.settled: set[str] = set()  # values of the property whose commits have landed
+        self.settled: set[str] = set()  # property values whose announced commits have landed
 
     # --- step 1
 
     def inspect(self, attempt: Attempt) -> None:
-        """Run the queries, unless the commit is held.
+        """Run the queries, unless the commit is held until a user approves it.
 
         The aggregates are updated when a held commit is published.
 
@@ -270,7 +270,7 @@ class Aggregates(CommitRule):
         views: Mapping[str, DataFrame],
         rebuild_reason: str,
     ) -> DataFrame:
-        """Return the result of the query. A rebuild ignores the existing rows of the aggregate."""
+        """Return the result of the query. A rebuild ignores the aggregate's existing rows."""
         spark = self._catalog.spark
         if table is not None:
             current = spark.table(relation(self._catalog.name, aggregate.table))
@@ -285,7 +285,7 @@ class Aggregates(CommitRule):
             return spark.sql(f"SELECT * FROM (\n{aggregate.sql}\n)")
 
     def _added_up(self, aggregate: CycleAggregate, rows: DataFrame) -> DataFrame:
-        """Add the existing values of the aggregate to its `add` columns in these rows."""
+        """Add the aggregate's existing values to the `add` columns of these rows."""
         from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
         keys = {name: f"__key_{number}" for number, name in enumerate(aggregate.keys)}
@@ -318,7 +318,7 @@ class Aggregates(CommitRule):
         self.settle(attempt.request.table, group, _announced(attempt))
 
     def settle(self, table: str, group: str, announced: str) -> None:
-        """Perform the commits that the property of a table announces, unless they have landed.
+        """Perform the commits that a table's property announces, unless they have landed.
 
         Raises:
             CatalogUnavailableError: A commit failed temporarily. The property remains.
@@ -391,7 +391,7 @@ def _announced(attempt: Attempt) -> str:
 def last_commit(metadata: TableMetadata, ref: str) -> str | None:
     """Return the ID of the commit that last changed the rows of a ref.
 
-    Return None if it was a commit of another writer.
+    Return None if another writer committed it.
     """
     for snapshot in metadata.ancestors(metadata.head(ref)):
         summary = snapshot["summary"]

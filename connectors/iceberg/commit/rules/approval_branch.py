@@ -1,4 +1,7 @@
-"""`ApprovalBranch`: writes commits that await approval to a separate branch (rule 34)."""
+"""`ApprovalBranch`: writes commits that await approval to a separate branch.
+
+See rule 34 of the commit protocol.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class ApprovalBranch(CommitRule):
     def resolve(self, request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
         """Use the approval branch if commits are held.
 
-        If the commit may contain rows of discarded commits, the action that the user chose for
+        If the commit may contain rows from discarded commits, the action that the user chose for
         these rows replaces `hold`.
         """
         ref = metadata.commit_ref(request.ref, request.unpublished_branch)
@@ -61,7 +64,7 @@ class ApprovalBranch(CommitRule):
         state = _state(request, base)
         if request.ref != branch:  # no commits were held before
             state = Unpublished((), state.again, request.ref if failures is not None else "")
-        # the decision remains while a commit is held, because the commit may be discarded again
+        # the user's decision remains while a commit is held, because it may be discarded again
         if is_visible and state.again is not None and state.again.is_over(_ledger(request)):
             state = dataclasses.replace(state, again=None)
         if failures is not None:

@@ -2,7 +2,7 @@
 
 The step runs before the `MERGE` on one head of the table, and again if the commit starts over.
 Therefore, its result must depend only on its input rows and on tables that it reads, and it must
-not have side effects. If it fails, nothing is committed, and the partitions of the table wait.
+not have side effects. If it fails, nothing is committed, and the table's partitions wait.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class CycleFacts:
     table: str
     catalog: str  # name of the catalog in the session, for reading other tables
     commit_id: str
-    summary: Mapping[str, str]  # of the snapshot, including the ledger with the offsets
+    summary: Mapping[str, str]  # snapshot summary, including the ledger with the offsets
     keys: Sequence[str]  # key columns; empty if rows are appended
 
 
 class UserStep(CommitRule):
-    """Replaces the rows of a commit with the result of the user step. It may read the table."""
+    """Replaces the rows of a commit with the result of the user step, which may read the table."""
 
     changes_rows = True
 

@@ -1,7 +1,7 @@
 """Expectations: data quality checks that Spark evaluates before a commit.
 
-Rows that violate conditions are counted in one pass over the rows of the commit. Queries can use
-four views:
+An expectation is a condition on each row or a query. Rows that violate conditions are counted in
+one pass over the rows in the commit. Queries can use four views:
 
 | view | rows |
 |---|---|
@@ -38,11 +38,11 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-NAMES: Final = "_expectations"  # column of rejected rows that lists the violated expectations
+NAMES: Final = "_expectations"  # column in rejected rows that lists the violated expectations
 
 
 class Expectations(CommitRule):
-    """Counts rows that violate expectations, and drops the rows, fails the commit, or holds it."""
+    """Counts rows that violate expectations. Drops these rows, or fails or holds the commit."""
 
     changes_rows = True
 
@@ -80,12 +80,12 @@ class ExpectationCheck:
     """Evaluates the expectations of one commit attempt."""
 
     def __init__(self, table: str, expectations: Sequence[Expectation]) -> None:
-        """Create a check. Each expectation must have the action that applies to this commit."""
+        """Create a check for expectations whose action is the one that applies to this commit."""
         self._table = table
         self._conditions = [each for each in expectations if not each.is_query]
         self._actions = {each.name: each.action for each in expectations}
         self.queries = [each for each in expectations if each.is_query]
-        self.failed: dict[str, int] = {}  # row count by violated expectation; 0 for a query
+        self.failed: dict[str, int] = {}  # violated expectation -> row count, or 0 for a query
         self.rejected: DataFrame | None = None  # dead-letter rows, with the `NAMES` column
 
     @property
@@ -168,7 +168,7 @@ class ExpectationCheck:
 
     @contextmanager
     def _naming(self, expectation: Expectation) -> Iterator[None]:
-        """Translate Spark errors within the block into an error that names the expectation."""
+        """Translate Spark errors in the `with` block into an error that names the expectation."""
         try:
             yield
         except Exception as error:

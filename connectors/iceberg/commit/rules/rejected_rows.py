@@ -1,11 +1,12 @@
 """`RejectedRows`: stores the rows that expectations reject in a separate table, exactly once.
 
-Before the swap, the rows are written to a file that no table references. The swap of the commit
-sets a table property with the path of the file. After the swap, a separate commit appends the rows
-to the table of rejected rows. The ledger of that commit contains the ID of the original commit, and
-is checked against the metadata that the swap replaces (rule 16). After a crash in between, the
-property still exists. In this case, the next commit to the source table first reads the ledger of
-the rejected rows. If the ledger is older, the commit appends the rows.
+Before the swap, the rows are written to a file that no table references. The swap that commits the
+accepted rows also sets a table property with the path of the file. After the swap, a separate
+commit appends the rejected rows to their own table. The ledger of that commit contains the ID of
+the original commit, and is checked against the metadata that the swap replaces (rule 16 of the
+commit protocol). After a crash in between, the property still exists. In this case, the next commit
+to the source table first reads the ledger in the table of rejected rows. If the ledger is older,
+the rows are appended.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind
 log = logging.getLogger(__name__)
 
 # The connect group ID follows each of these prefixes.
-REJECTED: Final = "connect-py.rejected."  # property with the file; empty if there is none
+# property of the source table that describes the file; empty if there is none
+REJECTED: Final = "connect-py.rejected."
 LEDGER: Final = "connect-py.rejected.ledger."  # property of the table of rejected rows
-# summary entry of snapshots of rejected rows: `<group> <commit id>`
+# summary entry in snapshots of the table of rejected rows: `<group> <commit id>`
 _COMMIT_KEY: Final = "connect-py.rejected-by"
 _COMMIT, _AT = "_commit", "_rejected_at"
 _FIELD: Final = {"id": 2_000_000_020, "name": NAMES, "required": False, "type": "string"}
@@ -54,18 +56,18 @@ _SEARCHED_SNAPSHOTS: Final = 100  # number of newest snapshots to search for `_C
 
 
 def rejected_key(property_key: str) -> str:
-    """Return the property with rejected rows of the connector that has this ledger key."""
+    """Return the property for rejected rows of the connector that has this ledger key."""
     return REJECTED + group_of(property_key)
 
 
 class RejectedRows(CommitRule):
-    """Appends rows that commits rejected to the table of rejected rows."""
+    """Appends rows that expectations rejected to the table of rejected rows."""
 
     def __init__(self, catalog: JavaCatalog, commit: Commit) -> None:
         """Create the rule. `commit` is `CommitEngine.commit`."""
         self._catalog = catalog
         self._commit = commit
-        self.settled: set[str] = set()  # values of the property whose rows were appended
+        self.settled: set[str] = set()  # property values whose announced rows have been appended
 
     def change_rows(self, attempt: Attempt) -> None:
         """Write rejected rows to a file, and announce the file in a table property."""
@@ -103,7 +105,7 @@ class RejectedRows(CommitRule):
             )
 
     def append_announced(self, table: JavaTable, request: CommitRequest, announced: str) -> None:
-        """Append the rows that the property of a table announces, unless this was done.
+        """Append the rows that a table's property announces, unless this has been done.
 
         Raises:
             ConnectError: The rows remain in their file, and the next commit tries again.
@@ -181,7 +183,7 @@ class RejectedRows(CommitRule):
 
 
 def _has(metadata: TableMetadata, by: str, key: str, stamp: tuple[Epoch, int]) -> bool:
-    """Return True if the table contains the rows of this commit or of a later commit."""
+    """Return True if the table contains the rows from this commit or from a later commit."""
     ledger = look_up(metadata.view(MAIN, key)).ledger
     if ledger is not None and (ledger.epoch, ledger.cycle) >= stamp:
         return True

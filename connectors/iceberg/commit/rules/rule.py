@@ -19,10 +19,10 @@ Commit = Callable[[CommitRequest], CommitOutcome]  # `CommitEngine.commit`
 
 
 class CommitRule:
-    """Hooks of one optional feature.
+    """Hooks for one optional feature.
 
-    By default, each hook does nothing. It may be called several times for one commit. Rules store
-    the state of a commit in `Attempt.findings`.
+    By default, a hook does nothing. A hook may be called several times for one commit. Rules store
+    what they must remember about a commit in `Attempt.findings`.
     """
 
     changes_rows: bool = False  # True if `change_rows` may replace the rows
@@ -30,7 +30,7 @@ class CommitRule:
     def resolve(self, request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
         """Return the request for this metadata, for example with the approval branch as its ref.
 
-        Called for the loaded metadata, and again for the metadata that the swap replaces.
+        Called first for the loaded metadata, and later for the metadata that the swap replaces.
         """
         return request
 
@@ -52,10 +52,10 @@ class CommitRule:
         """Change refs before the snapshot of the attempt is added to `target_ref`."""
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Add refs, tags, and properties to the update after its snapshot was added."""
+        """Add refs and properties to the update after its snapshot has been added."""
 
     def committed(self, attempt: Attempt, table: JavaTable) -> None:
-        """Run follow-up work of a commit that landed, such as commits to other tables.
+        """Run follow-up work for a commit that landed, such as commits to other tables.
 
         Raises:
             CatalogUnavailableError: The work failed. `RuleSet.settle` repeats it with the next
@@ -63,7 +63,7 @@ class CommitRule:
         """
 
     def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
-        """Return the outcome with the results of this rule."""
+        """Return the outcome, extended with this rule's results."""
         return outcome
 
     def discard(self, attempt: Attempt) -> None:

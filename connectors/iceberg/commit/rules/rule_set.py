@@ -1,4 +1,4 @@
-"""`RuleSet`: optional features of the commits of one session."""
+"""`RuleSet`: the optional commit features in one session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class RuleSet:
     def of(self, request: CommitRequest, metadata: TableMetadata) -> list[CommitRule]:
         """Return the rules that a commit uses, in the order in which they are called.
 
-        A rule that has finished earlier work clears the property that announced the work.
+        They include a rule that has finished earlier work, because it must clear the property that
+        announced the work.
         """
         has_scratch = any(name.startswith(request.work_branch) for name in metadata.refs)
         uses: list[tuple[CommitRule, bool]] = [
@@ -46,7 +47,7 @@ class RuleSet:
 
         Args:
             table: The table, which was just loaded.
-            property_key: The ledger property of the connector.
+            property_key: The table property that contains the connector's ledger.
             request: The commit that is about to begin, or None if the table is being opened.
 
         Raises:

@@ -1,4 +1,4 @@
-"""`ScheduledTags`: scheduled tags of a table, and the tag of the last commit."""
+"""`ScheduledTags`: maintains a table's scheduled tags, and the tag on the last commit."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class ScheduledTags(CommitRule):
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
         """Move the ledger tag to this commit, and update the scheduled tags.
 
-        The previous head is tagged if it is the last state of a period. A tag points to the state
-        that readers of the ref saw at the end of the period. If there were no commits since then,
-        the next commit sets the tag. An existing tag is never moved, because another connector of
-        the table may have set it. A commit that awaits approval does not change scheduled tags.
+        The previous head is tagged if it is the last snapshot of a period. A tag points to the
+        snapshot that readers of the ref saw at the end of the period. The first commit after the
+        end of the period sets the tag. An existing tag is never moved, because another connector
+        that writes to the table may have set it. A commit that awaits approval does not change
+        scheduled tags.
         """
         request, base = attempt.request, update.base()
         ledger_tag = request.ledger_tag

@@ -1,4 +1,7 @@
-"""Rule 40: remove the scratch branches of earlier releases, which ran the MERGE on a branch."""
+"""Removes the scratch branches on which earlier releases ran the MERGE.
+
+See rule 40 of the commit protocol.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ log = logging.getLogger(__name__)
 
 # summary entry of a scratch snapshot: the name of its branch
 _SCRATCH_KEY: Final = "connect-py.scratch"
-_STAGED_KEY: Final = "connect-py.staged"  # the same if it only references staged files
+_STAGED_KEY: Final = "connect-py.staged"  # the same if the snapshot only references staged files
 
 
 class ScratchBranches(CommitRule):
     """Removes scratch branches that exist when a commit begins.
 
-    A late MERGE of an earlier release may create another branch. A later commit removes it.
+    A late MERGE by an earlier release may create another branch. A later commit removes it.
     """
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Remove the branches of this connector, and their snapshots, with the commit."""
+        """Remove this connector's scratch branches, and their snapshots, in the same commit."""
         base = update.base()
         snapshots: list[int] = []
         for name in base.refs:
