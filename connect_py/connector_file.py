@@ -1,4 +1,4 @@
-"""Files with a connector configuration, which `connect-standalone` accepts as arguments."""
+"""Connector configuration files, which `connect-standalone` accepts as arguments."""
 
 from __future__ import annotations
 

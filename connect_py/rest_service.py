@@ -118,7 +118,7 @@ class RestService:
         """URL at which other workers reach this worker, with a trailing slash.
 
         Raises:
-            ConfigError: `rest.advertised.listener` is not a protocol.
+            ConfigError: `rest.advertised.listener` is neither http nor https.
         """
         config = self._config
         protocol = (config["rest.advertised.listener"] or "").strip().lower()

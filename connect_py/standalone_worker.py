@@ -30,7 +30,7 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig]):
     def __init__(
         self, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None
     ) -> None:
-        """Create the process. `connectors` are files with the connectors to create at startup."""
+        """Create the process. `connectors` are the files of the connectors to create at startup."""
         super().__init__(log_levels)
         self._files = connectors
         self._connectors_created: Future[None] = Future()

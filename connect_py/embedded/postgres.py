@@ -219,7 +219,7 @@ class PostgresServer(StartedService):
         return [client, "-X", "-h", HOST, "-p", str(self.port), "-U", ADMIN, "-d", database]
 
     def write_psql(self, script: Path, database: str) -> None:
-        """Write an executable script that runs psql on a database and accepts more arguments."""
+        """Write an executable script that runs psql on a database with additional arguments."""
         command = shlex.join(
             ["env", f"PGPASSFILE={self.password_file}", *self.psql_command(database)]
         )

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class LogReporter(ErrorReporter):
-    """Logs failures. With `include_messages`, the log line includes the record's coordinates."""
+    """Logs failures. `include_messages` adds the record's coordinates to the log line."""
 
     def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's term
         self._id = id

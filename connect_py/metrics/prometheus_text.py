@@ -18,7 +18,8 @@ WORKER_GROUP: Final = "connect-worker-metrics"
 class NameFamily(Enum):
     """Naming scheme for metrics. The values are the names used in the configuration."""
 
-    CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; string metrics become labels
+    # kafka_connect_<group>_<name>; string metrics are labels on the series kafka_connect_<group>
+    CONFLUENT = "confluent"
     STRIMZI = "strimzi"  # as in the JMX exporter examples: without `connect-` and `-metrics`
     # like CONFLUENT, but the names of string metrics end with _info
     STRIMZI_REPORTER = "strimzi-reporter"

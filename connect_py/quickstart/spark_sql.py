@@ -1,4 +1,4 @@
-"""Writes a `spark-sql` script for the quickstart's tables to the quickstart's directory."""
+"""Writes a script that runs `spark-sql` on the quickstart's tables."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class ClusterConfigState:
         return self.target_states.get(name, TargetState.STARTED)
 
     def tasks(self, name: str) -> list[ConnectorTaskId]:
-        """Return the current task set, or an empty list while it is inconsistent."""
+        """Return the current task set, or an empty list while its configurations are incomplete."""
         if name in self.inconsistent or name not in self.configs:
             return []
         return [ConnectorTaskId(name, number) for number in range(self.task_counts.get(name, 0))]

@@ -1,6 +1,6 @@
 """`LeaderProducer`: the transactional producer that proves leadership.
 
-A single worker can use a producer without transactions.
+A worker that is alone in its group can use a producer without transactions instead.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ class OffsetFile:
             self._store(entry["key"].encode(), None if value is None else value.encode())
         if self._java_file.exists() and self._java_file.stat().st_mtime > self.path.stat().st_mtime:
             log.warning(
-                "%s was written by a Java worker after %s, which takes precedence; delete the "
-                "latter to start from the Java worker's offsets",
+                "%s was modified by a Java worker more recently than %s, but the latter takes "
+                "precedence; delete the latter to start from the Java worker's offsets",
                 self._java_file,
                 self.path,
             )

@@ -1,4 +1,4 @@
-"""Creates or checks internal topics, with Kafka Connect's messages."""
+"""Creates or checks internal topics. The error messages are Kafka Connect's."""
 
 from __future__ import annotations
 

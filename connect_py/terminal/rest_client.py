@@ -126,7 +126,7 @@ class RestClient:
         return info
 
     def health(self) -> tuple[bool, str]:
-        """Return True if the worker is healthy, otherwise False, together with its message."""
+        """Return True if the worker is healthy, otherwise False, and the worker's message."""
         response = self._request("GET", rest_paths.HEALTH)
         if response.status_code not in (200, 500, 503):
             self._check(response)
