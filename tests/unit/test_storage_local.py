@@ -73,7 +73,7 @@ def test_java_file_written_later_is_named_in_a_warning(
     with caplog.at_level(logging.WARNING):
         again = store(file)
     assert again.get("lines", LINES) is None
-    assert "was written by a Java worker after" in caplog.text
+    assert "was modified by a Java worker more recently than" in caplog.text
     again.stop()
 
 
