@@ -111,7 +111,7 @@ def distributed_herder(
     changed.set()
 
     def wake() -> None:
-        """Wake the herder's and the leader's thread after a new record or an ownership change."""
+        """Wake the herder's and the leader's threads after a new record or an ownership change."""
         queue.wake()
         leader_queue.wake()
 

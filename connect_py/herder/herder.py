@@ -3,9 +3,8 @@
 Requests return a `concurrent.futures.Future`, so HTTP handlers never block. The herder completes
 the future on its own thread. A request that fails sets one of these errors on its future:
 `NotFoundError`, `AlreadyExistsError`, or `ConnectError` from `connect_py.api.errors`, or one of the
-classes below.
-Methods that read a snapshot (connectors, statuses, topics, plugins) return immediately. The
-snapshots are valid after `state_read` has completed.
+classes below. Methods that read a snapshot (connectors, statuses, topics, plugins) return
+immediately. The snapshots are valid after `state_read` has completed.
 """
 
 from __future__ import annotations
@@ -291,7 +290,7 @@ class Herder(ABC):
 
     @abstractmethod
     def connectors(self) -> list[str]:
-        """Return the connector names from the snapshot; empty before `state_read` completes."""
+        """Return the connector names. The list is empty until `state_read` completes."""
 
     @abstractmethod
     def connector_info(self, name: str) -> Future[ConnectorInfo]: ...

@@ -43,5 +43,5 @@ class HerderMetrics:
 
 
 def client_id(config: WorkerConfig) -> str:
-    """Return the client ID for the `client-id` tag of the metrics."""
+    """Return the client ID for the metrics' `client-id` tag."""
     return config.props.get("client.id") or "connect-1"

@@ -27,7 +27,7 @@ HASHES: Final[Mapping[str, str]] = {  # hash name by Java's algorithm name in lo
 
 
 def sign(body: bytes, key: str, algorithm: str) -> dict[str, str]:
-    """Return the two headers that sign a body.
+    """Return the two headers that sign a request body.
 
     `key` is encoded as base64, as in the config topic.
 

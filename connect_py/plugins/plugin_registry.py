@@ -92,7 +92,7 @@ class PluginRegistry:
         )
 
     def version(self, plugin: Plugin) -> str | None:
-        """Return the version of the plugin, which defaults to the version of its distribution."""
+        """Return the plugin's version, which defaults to the version of its distribution."""
         return self._versions.get(plugin) or plugin.version
 
     def fits(self, plugin: Plugin, version_range: VersionRange) -> bool:

@@ -16,7 +16,7 @@ from connect_py.log_context import LogLine
 from connect_py.process.channel import Channel, Handler
 from connect_py.process.child_runtime import EXIT_LEASE_ENDED, Heartbeat
 
-CHECK_SECONDS: Final = 1.0  # interval of the liveness check
+CHECK_SECONDS: Final = 1.0  # interval between liveness checks
 EXIT_SECONDS: Final = 3.0  # time to exit after the last message before the process is killed
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class RunningProcess(Protocol):
 
 
 Launch: TypeAlias = "Callable[[Connection[Any, Any]], RunningProcess]"
-"""Starts a process that inherits this end of a pipe."""
+"""Starts a process that inherits the given end of a pipe."""
 
 
 class Child:
@@ -87,7 +87,7 @@ class Child:
         self._on_heartbeat = on_heartbeat
         self._output = LineSplitter(on_output)
         ours, self._theirs = Pipe()
-        self._ours: Connection[Any, Any] | None = ours  # None after the end of the channel
+        self._ours: Connection[Any, Any] | None = ours  # None after the channel has ended
         self.channel = Channel(ours, name=name, buffered=True)
         self._lock = threading.Lock()  # guards `_process` and `_killed_because`
         self._process: RunningProcess | None = None
@@ -164,8 +164,8 @@ class Child:
         """Wait for a message, output, process exit, or a readable `wake` descriptor, and handle it.
 
         Kills the process if its liveness timeout or exit deadline has passed. A wait without a
-        message counts toward the liveness timeout for at most `timeout` seconds, because it may
-        take longer if the worker was suspended and could not read messages.
+        message counts toward the liveness timeout for at most `timeout` seconds, because a longer
+        wait means that the worker itself was suspended and could not read messages.
         """
         process = self._process
         assert process is not None

@@ -47,7 +47,7 @@ class ChildProcess:
             command: Absolute path of the executable, followed by its arguments.
             log_path: File to which standard output and standard error are appended. If it is None,
                 the child inherits both from this process.
-            detached: True if the child may outlive this process, for daemons with a PID file.
+            detached: True if the child may outlive this process, as a daemon with a PID file does.
                 Otherwise, the rest of its process group is killed when it exits.
             environment: Environment variables in addition to the current ones.
             output_path: New file that receives only standard output.

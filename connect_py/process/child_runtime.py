@@ -1,7 +1,7 @@
 """The child's side of `Child`: setup, log forwarding, heartbeats, and the worker's lease.
 
 A child exits when its channel ends, when the worker thread that started it ends (Linux), or when
-the worker's lease expires, even if the worker is suspended.
+the worker's lease in its group expires, even if the worker is suspended.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def prepare_child(
     channel: Channel, context: LogContext, log_levels: Mapping[str, int | None]
 ) -> None:
     """Set up a forked process: ignore signals, log to the channel, limit Arrow to one thread."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker stops its children in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker itself stops its children, in order
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with_parent()
     set_process_context(context)

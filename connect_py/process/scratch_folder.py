@@ -23,8 +23,8 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Path:
     """Create a folder for this process, and remove the folders of killed processes.
 
     The caller must remove the new folder. Its name consists of `prefix`, the process ID, and random
-    characters. A lock on the folder shows that the process is still running. `parent`
-    defaults to the system's temporary directory.
+    characters. A lock on the folder shows that the process is still running. `parent` defaults to
+    the system's temporary directory.
     """
     parent = parent or Path(tempfile.gettempdir())
     with _lock:

@@ -73,7 +73,7 @@ class ConnectorHost:
     ) -> None:
         """Create the host without starting the process.
 
-        `create_user` creates a service user with this label.
+        `create_user` takes a label and returns a new user of shared services.
         """
         self._worker_props = worker_props
         self._create_user = create_user

@@ -1,8 +1,8 @@
 """`ConnectorHosts`: runs the connectors from each `plugin.path` folder in a separate process.
 
 The folders may contain different versions of the same package, which a single process cannot
-import. Another process runs the installed connectors, which are those in the
-worker's own Python environment.
+import. Another process runs the installed connectors, which are those in the worker's own Python
+environment.
 """
 
 from __future__ import annotations

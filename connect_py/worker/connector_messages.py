@@ -33,7 +33,7 @@ _users = itertools.count(1)
 class ServiceUserRequest:
     """Request whose processing may use shared services.
 
-    `user` is a unique number that identifies the request as a user of these services.
+    `user` is the unique number of the service user, which acquires the services for this request.
     """
 
     user: int = field(default_factory=lambda: next(_users), kw_only=True)
@@ -133,7 +133,7 @@ class Operate(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class CancelOperation:
-    """Cancels the `Operate` request of this user after its client has disconnected.
+    """Cancels the `Operate` request with the same `user` after its client has disconnected.
 
     This is a notification. The reply to the `Operate` request is then an error.
     """
@@ -147,9 +147,9 @@ class AlterOffsets(ServiceUserRequest):
 
     The reply is its return value.
 
-    `offsets` is a mapping for a sink and a list of pairs for a source. A `ConnectError` or
-    `NotImplementedError` from the connector keeps its class. Any other error becomes a
-    `RuntimeError`.
+    `offsets` is a mapping for a sink and a list of (partition, offset) pairs for a source. A
+    `ConnectError` or `NotImplementedError` from the connector keeps its class. Any other error
+    becomes a `RuntimeError`.
     """
 
     plugin: Plugin
@@ -176,13 +176,13 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OperationProgress:
-    """Reports the current step of the `Operate` request of this user to its client."""
+    """Reports the current step of the `Operate` request with the same `user` to its client."""
 
     user: int
     step: str
 
 
-# Events of instances
+# Events from instances
 
 
 @dataclass(frozen=True, slots=True)

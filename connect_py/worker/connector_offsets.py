@@ -231,7 +231,7 @@ class ConnectorOffsets:
     def _store(self, name: str, props: Props) -> Iterator[ConnectorOffsetStore]:
         """Open the connector's offset store and read it to the end."""
         if self._stores is None:
-            raise ConnectError("this worker does not store offsets of source connectors")
+            raise ConnectError("this worker does not store offsets for source connectors")
         with self._stores.open(name, props, READ_SECONDS) as store:
             store.refresh(READ_SECONDS)
             yield store

@@ -51,7 +51,7 @@ from connect_py.worker.connector_messages import (
     Validate,
 )
 
-# subject of the waiting reason that is reported for a connector whose `task_configs` fails
+# what a connector is reported to wait for while its `task_configs` fails
 TASK_CONFIGS: Final = "task configurations"
 VALIDATORS: Final = 4  # maximum number of validations that run (or hang) concurrently
 # maximum number of concurrent operations; they have their own threads, as they may take hours
@@ -216,7 +216,7 @@ class ConnectorInstance:
         except Exception:
             if target is not TargetState.STOPPED:
                 raise
-            log.exception("failed to stop the connector")  # it is STOPPED anyway, as in Java
+            log.exception("failed to stop the connector")  # its state is STOPPED anyway, as in Java
         finally:
             self.services.end()
         self._failed = False if target is TargetState.STOPPED else self._failed

@@ -66,7 +66,7 @@ def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None
         if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return f"not authorized to use transactional id '{transactional_id}'"
         log.warning(
-            "failed to check the permissions of transactional id %s: %s",
+            "failed to check the permissions for transactional id %s: %s",
             transactional_id,
             error.args[0].str(),
         )

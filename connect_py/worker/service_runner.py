@@ -48,7 +48,7 @@ class ServiceTimes:
     first_backoff: float = 0.5  # doubled after each failure
     longest_backoff: float = 30.0
     stable: float = 60.0  # a process that was ready for this long resets the backoff
-    grace: float = 5.0  # from closing the channel to killing the process
+    grace: float = 5.0  # time from closing the channel to killing the process
     # a service without users stops after this time, so a restarted connector can reuse it
     linger: float = 2.0
     early: float = 60.0  # a service that was requested in advance waits this long for a user
@@ -74,7 +74,8 @@ class UserState:
     location: str | None  # `plugin.path` folder that contains the user's plugin
     closed: bool = False
     failures: dict[tuple[object, ...], ConnectError] = field(default_factory=dict)
-    """Failures of the user's services by service key. The user's next request raises them."""
+    """Failures of the user's services by service key. The next request for a service raises its
+    failure."""
 
 
 @dataclass(eq=False, slots=True)

@@ -1,4 +1,4 @@
-"""`CommandSinkHost`: provides a connector's cluster and shared services to a command."""
+"""`CommandSinkHost`: provides a command with a connector's Kafka cluster and shared services."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class SourceTaskSession:
 
     def _require_offsets(self) -> OffsetStore:
         if self._offsets is None:
-            raise ConnectError("this worker does not store offsets of source connectors")
+            raise ConnectError("this worker does not store offsets for source connectors")
         return self._offsets
 
     def _open_store(self) -> ConnectorOffsetStore:

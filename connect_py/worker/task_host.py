@@ -11,7 +11,7 @@ from connect_py.model import TargetState
 from connect_py.task.messages import FromTask, TaskSpec
 
 TaskListener: TypeAlias = Callable[[FromTask], Future[Any] | None]
-"""Receives the messages of one task, in order, on a thread of the host.
+"""Receives the messages from one task, in order, on one of the host's threads.
 
 No messages follow `Stopped`, `Failed`, or a call to `cancel`. The listener must not block. It
 returns a future for the result of a `TaskCall`.

@@ -106,7 +106,7 @@ class Worker:
         Args:
             props: Resolved properties of the worker.
             plugins: Installed plugins.
-            listener: Receives the events of connectors and tasks.
+            listener: Receives events from connectors and tasks.
             resolve: Resolves connector and task configurations.
             clock: Source of time.
             source_offsets: Store for source offsets. If it is None, source tasks fail.
@@ -297,7 +297,7 @@ class Worker:
                 )
             except ConnectError as start_error:
                 log.warning(
-                    "failed to start a service of connector %s in advance: %s",
+                    "failed to start a service for connector %s in advance: %s",
                     each.connector,
                     start_error,
                 )

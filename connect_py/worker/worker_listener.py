@@ -11,7 +11,7 @@ from connect_py.storage.status_table import StatusId
 class WorkerListener(Protocol):
     """Receives events from connectors and tasks, and publishes them as statuses.
 
-    Methods are called on threads of the worker. The calls for each connector or task are ordered;
+    Methods are called on the worker's threads. The calls for each connector or task are ordered;
     calls for different connectors and tasks may be concurrent. Methods must not block or raise
     errors. No event follows the UNASSIGNED event of a canceled connector or task.
     """

@@ -210,7 +210,7 @@ class WorkerTasks:
                         return
                     host = self._make_host(resolved, listener)
                     slot.host, slot.session, slot.previous = host, session, None
-                    if self._log_levels != levels:  # changed since the spec was created
+                    if self._log_levels != levels:  # the levels have changed since then
                         host.set_log_levels(self._log_levels)
                     host.extend_lease(self._lease_until)
                     if slot.target is not spec.target:
@@ -280,7 +280,7 @@ class WorkerTasks:
             if not host.wait(max(0.0, deadline - self._clock.monotonic())):
                 log.error("the process of task %s is still running after it was killed", task)
         for task in not_started:
-            # must follow the final message of the previous run
+            # must follow the final message from the previous run
             self._listener.on_state(task, State.UNASSIGNED)
         for session in sessions.values():
             session.close()

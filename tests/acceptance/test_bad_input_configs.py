@@ -424,7 +424,7 @@ def test_broker_that_goes_away_and_comes_back_costs_nothing(
             case.start(**{f"consumer__override__{key}": value for key, value in session.items()})
             case.assert_complete([1, 2])
             broker.stop()
-            case.await_log("lost the membership in the group because no heartbeat arrived in time")
+            case.await_log("lost membership in the group because no heartbeat arrived in time")
             broker.start()
             worker.wait_until(worker.healthy, 40, "the worker to be healthy again")
             case.produce_ids([3, 4])

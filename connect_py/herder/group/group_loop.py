@@ -71,7 +71,7 @@ class GroupTick:
             log.info("Starting connectors and tasks using config offset %d", share.config_offset)
         elif self._assignment.working and not share.working:
             log.warning(
-                "lost the membership in the group because no heartbeat arrived in time: "
+                "lost membership in the group because no heartbeat arrived in time: "
                 "stopping connectors and tasks"
             )
         if is_new:
@@ -164,7 +164,7 @@ class GroupLoop(HerderLoop):
     def _prestart_services(self) -> None:
         """Start the connectors' shared services before the tasks are assigned.
 
-        Assigning the tasks takes several seconds, in which the services can already start.
+        Assigning the tasks takes several seconds, during which the services can already start.
         """
         state = self._connectors.state()
         started = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-Signer: TypeAlias = Callable[[bytes], Mapping[str, str]]  # returns the headers that sign a body
+Signer: TypeAlias = Callable[[bytes], Mapping[str, str]]  # returns signature headers for a body
 
 
 class LeaderCalls(Protocol):

@@ -1,7 +1,7 @@
 """State of one leader term: live members, the items that each may run, and the next assignment.
 
-An item is a connector or a task. A term is the time during which one worker leads the group,
-identified by an epoch number. During a term, the leader writes a series of assignments, which are
+An item is a connector or a task. A term, identified by an epoch number, is the time during which
+one worker leads the group. During a term, the leader writes a series of assignments, which are
 called rounds. The state performs no I/O and reads no clock: `leadership.py` updates it and writes
 its decisions.
 """
@@ -123,9 +123,9 @@ class LeaderState:
         """Return the items that earlier leaders assigned to each member.
 
         If a member reports a later assignment than `previous`, its report is used. If `previous` is
-        None, only the reports are used. If two members claim an item for
-        the same version, it is assigned to neither. If they claim it for different versions, it is
-        assigned to the member with the later version.
+        None, only the reports are used. If two members claim an item for the same version, it is
+        assigned to neither. If they claim it for different versions, it is assigned to the member
+        with the later version.
         """
         previous_version = AssignmentVersion() if previous is None else previous.version
         previous_members = {} if previous is None else previous.members
@@ -379,8 +379,8 @@ class LeaderState:
     def _remove_expired_members(self, read_up_to: float) -> None:
         """Remove members whose session has definitely expired.
 
-        The control topic has been read up to the time `read_up_to`. It contains no heartbeats of
-        these members for a full session timeout before that time.
+        The control topic has been read up to the time `read_up_to`. It contains no heartbeats from
+        these members in the full session timeout before that time.
         """
         session = self._timings.session_timeout
         for member, metadata in list(self._view.members.items()):

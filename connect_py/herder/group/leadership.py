@@ -48,7 +48,7 @@ class LeaderDuties(Protocol):
     """Callbacks during a leader's term. Called on the leader's thread."""
 
     def configured(self) -> tuple[Items, int]:
-        """Return all configured connectors and tasks, and the config topic offset they are from."""
+        """Return all configured connectors and tasks, and the offset of this config snapshot."""
 
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
         """Handle connectors and tasks that the workers with these URLs have lost.
@@ -285,7 +285,7 @@ class Leadership:
         ):
             raise error
         log.warning(
-            "running without transactions: %s. Other workers of this group cannot start, because "
+            "running without transactions: %s. Other workers in this group cannot start, because "
             "concurrent writes to the internal topics would not be detected. Connectors that "
             "write in transactions, such as Iceberg sinks, are rejected",
             error,

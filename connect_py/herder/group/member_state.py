@@ -42,7 +42,7 @@ class UrlInUseError(Exception):
 class MemberState:
     """Decides when to send a heartbeat, which items may run, and when all items must stop.
 
-    The owner reports events (`apply_assignment`, `acknowledged`, `set_running`) and queries the
+    The caller reports events (`apply_assignment`, `acknowledged`, `set_running`) and queries the
     result (`heartbeat`, `members_to_announce`, `assigned`, `check`). Times are in seconds on this
     worker's monotonic clock. Not thread-safe.
     """
@@ -99,7 +99,7 @@ class MemberState:
             ):
                 if metadata.at > self._started_at + self._timings.session_timeout:
                     raise UrlInUseError(
-                        f"another running worker of the group advertises the URL {self._url}"
+                        f"another running worker in the group advertises the URL {self._url}"
                     )
                 return False
         self.phase = Phase.MEMBER
@@ -302,7 +302,7 @@ class MemberState:
         self.set_running(self.running, view, now)
 
     def members_to_announce(self) -> list[str]:
-        """Remove and return the member IDs whose departure must precede the next heartbeat."""
+        """Remove and return the member IDs to announce as departed before the next heartbeat."""
         members, self._ids_to_announce = self._ids_to_announce, []
         return members
 

@@ -46,8 +46,8 @@ def successor(
 class SessionKeys:
     """Signs and verifies requests with the current session key.
 
-    The previous key is accepted during a grace period, because workers read a new key at
-    different times.
+    The previous key is accepted during a grace period, because workers read a new key at different
+    times.
     """
 
     def __init__(

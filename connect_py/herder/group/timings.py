@@ -38,5 +38,5 @@ class Timings:
 
     @property
     def grace(self) -> float:
-        """Time from the end of a lease to the forced termination. The leader waits longer."""
+        """Time from the end of a lease to forced termination. The leader waits longer than this."""
         return self.heartbeat_interval / 2

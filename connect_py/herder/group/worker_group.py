@@ -173,7 +173,7 @@ class WorkerGroup:
             return self._member is None or self._member.check(self._clock.monotonic())
 
     def claim(self, items: Items) -> Items:
-        """Return the items that may be started now. They count as running from then on."""
+        """Return the items that may be started now. From then on, they count as running."""
         now = self._clock.monotonic()
         with self._lock:
             if self._member is None:
@@ -209,7 +209,7 @@ class WorkerGroup:
     # Member methods for the heartbeat sender
 
     def members_to_announce(self) -> Sequence[str]:
-        """Remove and return the member IDs whose departure must precede the next heartbeat."""
+        """Remove and return the member IDs to announce as departed before the next heartbeat."""
         with self._lock:
             return [] if self._member is None else self._member.members_to_announce()
 

@@ -148,7 +148,7 @@ class StatusPublisher:
             try:
                 self._store.put_topic(id, topic)
             except ConnectError as error:
-                log.error("failed to record topic %s of %s: %s", topic, id, error)
+                log.error("failed to record topic %s for %s: %s", topic, id, error)
 
     def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - named as in Kafka Connect
         self._on_stop_requested(id.connector, start_number, masked(reason))

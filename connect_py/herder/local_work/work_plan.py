@@ -13,7 +13,7 @@ from connect_py.storage.control_records import Item, Items
 
 @dataclass(slots=True)
 class RequestedWork:
-    """What the herder has requested the worker to run for one connector and its tasks."""
+    """Instance and tasks of one connector that the herder has started on the worker."""
 
     # config topic offset of the configuration with which the connector was started, or -1 if it was
     # not started
@@ -31,7 +31,7 @@ class RequestedWork:
 
 
 class RequestedItems:
-    """Tracks the connectors and tasks that the worker has been requested to run, until they stop.
+    """Tracks the connectors and tasks that the herder has started on the worker, until they stop.
 
     Used only on the herder's thread.
     """
@@ -40,7 +40,7 @@ class RequestedItems:
         self._work: dict[str, RequestedWork] = {}
 
     def by_connector(self) -> Mapping[str, RequestedWork]:
-        """Return the requested work for each connector."""
+        """Return the requested work by connector name."""
         return self._work
 
     def of(self, name: str) -> RequestedWork:
@@ -123,7 +123,7 @@ def plan(
 
     Args:
         state: Configuration of the cluster.
-        requested: Connectors and tasks that this worker has been requested to run so far.
+        requested: Connectors and tasks that the herder has started on this worker, by connector.
         assigned: Connectors and tasks that this worker may run, or None for all.
     """
     actions: list[Action] = []

@@ -79,7 +79,7 @@ class RestartRequests:
         self._clock = clock
         self._messages = messages
         self._lock = threading.Lock()
-        self._pending: dict[str, RestartRequest] = {}  # from the config topic, by connector
+        self._pending: dict[str, RestartRequest] = {}  # read from the config topic, by connector
 
     # User requests
 

@@ -24,7 +24,7 @@ class Startup:
     def __init__(self, state_read: Future[None]) -> None:
         """Create the progress of a new herder. `state_read` completes once the stores are read."""
         self.state_read = state_read
-        self.complete = threading.Event()  # changes that are read while it is set are current
+        self.complete = threading.Event()  # changes that are read before this is set are outdated
 
     @classmethod
     def skipped(cls) -> Self:

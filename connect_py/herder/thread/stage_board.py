@@ -26,7 +26,7 @@ class StageBoard:
 
     @contextmanager
     def stage(self, description: str) -> Iterator[None]:
-        """Record a stage, such as `reading the config topic`, that lasts for a `with` block."""
+        """Record a stage, such as `reading the config topic`, while a `with` block runs."""
         current = Stage(description, self._clock.time_ms())
         with self._lock:
             self._stages = (*self._stages, current)

@@ -22,7 +22,7 @@ def override_rows(
     """Return the definitions and values of the client overrides that apply to a connector.
 
     Raises:
-        ConfigError: A value has the wrong type, as in Java.
+        ConfigError: A value has the wrong type. Java also fails in this case.
     """
     sink = plugin.kind is PluginKind.SINK
     has_own_offset_topic = config.exactly_once_sources or "offsets.storage.topic" in props

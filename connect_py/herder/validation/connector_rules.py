@@ -124,7 +124,7 @@ class ConnectorRules:
     def check_transactions(self, rows: Rows, plugin: Plugin, props: Config) -> None:
         """Check that the cluster permits the transactions that a connector needs.
 
-        If it does not, all tasks of the connector would fail.
+        If it does not, all of the connector's tasks would fail.
         """
         non_null_props = {key: value for key, value in props.items() if value is not None}
         name = non_null_props.get("name", "")
