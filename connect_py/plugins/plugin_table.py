@@ -34,7 +34,7 @@ def read_table(entry: EntryPoint, version: str | None, location: str | None = No
     plugins = tuple(getattr(module, "PLUGINS", ()))
     for plugin in plugins:
         if not isinstance(plugin, Plugin):
-            raise ConfigError("PLUGINS", f"in {entry.value} contains {plugin!r}, expected a Plugin")
+            raise ConfigError("PLUGINS", f"{entry.value} contains {plugin!r}, expected a Plugin")
     if location is not None:
         plugins = tuple(
             replace(plugin, version=plugin.version or version, location=location)
