@@ -100,7 +100,7 @@ def test_records_of_a_new_table_show_its_statement_and_rows(shop: Shop, lake: La
     found = shop.run(settings, "--records", "12")
     assert found.exit_code == 1, found.output
     assert found.stdout.splitlines()[:18] == [
-        f"orders-sink: 12 records of {shop.topic}",
+        f"orders-sink: 12 records from {shop.topic}",
         "",
         f"{name}: would be created, 9 rows",
         f"  CREATE TABLE {name} (",

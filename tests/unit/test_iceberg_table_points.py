@@ -134,7 +134,7 @@ def test_an_offset_is_in_the_snapshot_whose_commit_brought_it(offset: int, numbe
             WHOLE,
             TopicPartition("orders", 7),
             4,
-            "contains orders-7: the table has ledgers of orders:0, orders:1",
+            "contains orders-7: the table has ledgers for orders:0, orders:1",
         ),
         (table(snapshot(1, None, None)), P0, 4, "the table was not written by this sink"),
         (table(), P0, 4, "the table was not written by this sink"),

@@ -170,7 +170,7 @@ def test_catalog_without_a_connector_is_that_of_a_running_sink() -> None:
                     }
                 }
             ),
-            "connector sink at http://worker has different values of iceberg.catalog.uri, "
+            "connector sink at http://worker has different values for iceberg.catalog.uri, "
             "iceberg.ext.write-mode",
         ),
         (
@@ -209,7 +209,7 @@ def test_catalog_property_that_differs_from_the_connector_needs_a_separate_drive
         session_at(FakeWorker({"sink": SINK}), posted, "uri=http://y") as session,
     ):
         list_snapshots(session)
-    assert "has different values of iceberg.catalog.uri" in capsys.readouterr().err
+    assert "has different values for iceberg.catalog.uri" in capsys.readouterr().err
 
 
 def test_operation_that_failed_is_not_repeated_in_another_driver(posted: Path) -> None:

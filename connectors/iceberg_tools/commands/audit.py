@@ -55,7 +55,7 @@ def _lines(report: AuditReport) -> Iterable[str]:
         yield from _lines_of_group(group)
     if report.foreign:
         yield (
-            f"\ncommits of other writers: {len(report.foreign)}, {len(report.changes)} of them "
+            f"\ncommits by other writers: {len(report.foreign)}, {len(report.changes)} of them "
             "changed rows"
         )
         yield from _findings(

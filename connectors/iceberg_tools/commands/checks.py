@@ -1,4 +1,4 @@
-"""Checks of `connect-py doctor` for an Iceberg sink: access to the catalog and the storage."""
+"""Checks that `connect-py doctor` runs for Iceberg sinks: access to the catalog and storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CATALOG_ANSWER_SECONDS: Final = 60.0
 
 
 def checks(props: Mapping[str, str], services: SharedServices) -> list[Check]:
-    """Return the checks of an Iceberg sink, or an empty list for any other connector."""
+    """Return the checks for an Iceberg sink, or an empty list for any other connector."""
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.worker_defaults import with_worker_catalog
     from connectors.iceberg_tools.commands.connector_json import (
@@ -85,7 +85,7 @@ def _catalog_and_storage(config: IcebergSinkConfig, services: SharedServices) ->
 
 
 def _storage(location: str, settings: Mapping[str, str]) -> Finding:
-    """Write a small file next to the files of the tables, and remove it."""
+    """Write a small file next to the table files, and remove it."""
     from pyiceberg.io import load_file_io
 
     if "://" not in location and not location.startswith(("/", "file:")):

@@ -63,7 +63,7 @@ def is_sink(props: Mapping[str, str]) -> bool:
 
 
 def resolve_connector(context: CommandContext, path: Path, worker: Path | None) -> dict[str, str]:
-    """Read a connector and resolve its placeholders with the config providers of a worker.
+    """Read a connector and resolve its placeholders with a worker's config providers.
 
     Raises:
         ConfigError: A file does not contain a connector or a worker's properties, the connector is
@@ -88,8 +88,8 @@ def parse_connector(
 ) -> tuple[IcebergSinkConfig, SinkHost | None]:
     """Return the configuration of a connector, and its host if `worker` is set.
 
-    `worker` is a file of worker properties. With it, the connector inherits the values of config
-    providers, and also the catalog unless the connector configures one.
+    `worker` is a file of worker properties. If it is set, config providers are resolved, and the
+    connector inherits the worker's catalog unless it configures its own.
 
     Raises:
         ConfigError: A file does not contain a connector, or a value is not available or invalid.
@@ -108,10 +108,11 @@ def parse_connector(
 
 
 def refuse_providers(props: Mapping[str, str], remedy: str) -> None:
-    """Reject placeholders such as `${env:TOKEN}` in the settings of the catalog.
+    """Reject placeholders such as `${env:TOKEN}` in catalog settings.
 
     Raises:
-        ConfigError: A setting has a placeholder. The error contains its key and the remedy.
+        ConfigError: A setting has a placeholder. The error contains the setting's key and the
+            remedy.
     """
     for key, value in props.items():
         if key.startswith(("iceberg.catalog.", "iceberg.hadoop.")) and "${" in value:

@@ -90,7 +90,7 @@ def _lines(table: str, difference: TableDiff, *, sql: bool) -> Iterator[str]:
 
 
 def difference_lines(table: str, difference: TableDiff) -> Iterator[str]:
-    """Yield the lines of a report about a difference."""
+    """Yield the lines of a report about the difference."""
     from connectors.iceberg_tools.history.table_diff import RowChange
 
     request = difference.request

@@ -257,7 +257,7 @@ def replay(
         records = _fixed(records, fixes)
     log = ReplayLog(kafka.settings(host), config.replay_topic, config.connector)
     if dry_run:
-        # the log is not opened, which would create the topic and fence a replay in progress
+        # do not open the log: this would create the topic and fence a replay in progress
         replayed = log.written()
         count = sum(record.next_replay() not in replayed for record in records)
         typer.echo(
@@ -313,7 +313,7 @@ def _age(age: str) -> timedelta:
 def _dead_letters(
     table: DeadLetterTable, selection: SelectionOptions, positions: set[RecordId]
 ) -> Iterable[DeadLetterRecord]:
-    """Return the selected records, from all positions if `positions` is empty.
+    """Return the selected records. An empty `positions` selects all positions.
 
     Raises:
         ConfigError: A position has no record.

@@ -21,7 +21,7 @@ WAITING, REFUSED, UNDECIDED = 1, 1, 2
 
 
 class Reject(Enum):
-    """Handling of the rows of rejected commits."""
+    """How the rows in rejected commits are handled."""
 
     REPLAY = "replay"
     DROP = "drop"

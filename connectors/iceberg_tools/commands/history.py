@@ -175,7 +175,7 @@ def _by(entry: SnapshotEntry) -> str:
 
 
 def _commit(entry: SnapshotEntry) -> str:
-    """Return the commit, task, epoch, and cycle of a sink's snapshot."""
+    """Return the commit, task, epoch, and cycle of a snapshot that a sink committed."""
     writer = entry.writer
     parts = {
         "": writer.commit,

@@ -1,4 +1,4 @@
-"""Options of commands that connect to Kafka."""
+"""Options for commands that connect to Kafka."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class KafkaOptions:
     ] = None
 
     def settings(self, host: SinkHost | None = None) -> dict[str, Any]:
-        """Return the settings of the client library.
+        """Return the settings for the client library.
 
         Options override the file, and both override the settings that the connector inherits from
         its worker.

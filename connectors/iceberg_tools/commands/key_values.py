@@ -11,7 +11,7 @@ def key_values(option: str, items: Iterable[str] | None) -> dict[str, str]:
     """Return the values by key. The last value of a repeated key applies.
 
     Raises:
-        ConfigError: An item does not have this form. The error contains the option.
+        ConfigError: An item does not have this form. The error names the option.
     """
     values: dict[str, str] = {}
     for item in items or ():

@@ -126,7 +126,7 @@ def _bounds(
 
 
 def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
-    """Set the first offsets of a connector that never ran.
+    """Set the first offsets of a connector that has never run.
 
     Raises:
         ConfigError: The connector already has offsets.

@@ -1,4 +1,4 @@
-"""Options of commands that load topics with Spark, and the worker properties that they set."""
+"""Options for commands that load topics with Spark, and the worker properties that they set."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg_tools.commands.kafka_options import BootstrapServer
 from connectors.iceberg_tools.commands.key_values import key_values
 
-# Unlike the driver of a connector, a load spends most of its time in the JVM, where Arrow's checks
-# take longer than the work itself.
+# Unlike a connector, a load spends most of its time in the JVM, where Arrow's checks take longer
+# than the work itself.
 _QUICK_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SPARK = {
     "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=4 {_QUICK_ARROW}",
@@ -27,7 +27,7 @@ _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """Options of a load. `settings` converts them to properties of a worker."""
+    """Options of a load. `settings` converts them to worker properties."""
 
     bootstrap_server: BootstrapServer = None
     master: Annotated[
@@ -68,7 +68,7 @@ class LoadOptions:
     ] = None
 
     def settings(self) -> dict[str, str]:
-        """Return the options as properties of a worker.
+        """Return the options as worker properties.
 
         Raises:
             ConfigError: A value is not of the form key=value, or is not a Spark setting or master.
@@ -85,7 +85,7 @@ class LoadOptions:
         return settings
 
     def _spark_settings(self) -> dict[str, str]:
-        """Return the command's Spark settings, and defaults that worker and connector override."""
+        """Return the command's Spark settings, and defaults that other settings can override."""
         from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
         from connectors.iceberg.config.spark_config import COMMAND_PREFIX, LOAD_PREFIX
 

@@ -32,7 +32,7 @@ def show_plan(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> None:
-    """Print the plan of a load. Nothing is committed.
+    """Print the plan for a load. Nothing is committed.
 
     Raises:
         ConnectError: The topics or the catalog cannot be read.

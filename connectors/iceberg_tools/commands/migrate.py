@@ -1,4 +1,4 @@
-"""`connect-py migrate`: replaces a Java Iceberg sink (Apache or Tabular) at its position."""
+"""`connect-py migrate`: replaces a Java Iceberg sink (Apache or Tabular) from its position on."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _determine_position(
     group = config.control_group if config.family is ClassFamily.TABULAR else config.connect_group
     events = control_events(kafka, config.control_topic, group)
     reported = sorted({event.table for event in events if event.table is not None})
-    # if rows are routed by topic or field, only the events contain the names of the tables
+    # if rows are routed by topic or field, only the events contain the table names
     tables = list(dict.fromkeys([*config.tables, *reported]))
     key = f"kafka.connect.offsets.{config.control_topic}.{group}"
     traces = _traces(context, config, tables, key)
@@ -204,7 +204,7 @@ def _description(trace: TableTrace) -> str:
     before = "; THIS SINK HAS ALREADY WRITTEN TO IT: its ledger is used and nothing is imported"
     ledger = before if trace.has_ledger else ""
     if trace.control is None:
-        return f"no commit of the Java sink{ledger}"
+        return f"no commit by the Java sink{ledger}"
     through = f", valid through {trace.valid_through}" if trace.valid_through else ""
     by = f" by {trace.by}" if trace.by else ""
     return f"last commit {trace.commit}{by} in snapshot {trace.snapshot}{through}{ledger}"

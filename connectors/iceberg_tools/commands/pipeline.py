@@ -155,7 +155,7 @@ def schema(_context: CommandContext) -> None:
 
 @contextmanager
 def _file_errors(context: CommandContext) -> Iterator[None]:
-    """If the block raises a `PipelineFileError`, print its mistakes and exit."""
+    """Print the mistakes of a `PipelineFileError` from the `with` block, and exit."""
     try:
         yield
     except PipelineFileError as error:

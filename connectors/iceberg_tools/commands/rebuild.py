@@ -142,7 +142,7 @@ def _from_topics(
     """Rebuild from topics. Return True if rows differ and the rebuilt rows were not published.
 
     Raises:
-        ConnectError: The rebuild ended before it was complete.
+        ConnectError: The rebuild ended early.
     """
     props = resolve_connector(context, config, worker)
     view = partial(LoadView, mask=context.mask, quiet=context.as_json)

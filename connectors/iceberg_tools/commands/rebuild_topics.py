@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from connectors.iceberg_tools.history.table_diff import TableDiff
     from connectors.iceberg_tools.history.topic_rebuild import LedgerPositions
 
-EXACT_TRIES: Final = 5  # attempts to publish between two commits of the connector
-TRIES: Final = 20
+# number of attempts to publish between two commits by the connector, without reading again
+EXACT_TRIES: Final = 5
+TRIES: Final = 20  # number of attempts to publish
 # keys that do not affect the rows of tables, and keys that name resources in Kafka
 _OMITTED_KEYS: Final = re.compile(
     r"errors\.deadletterqueue\.(?!iceberg\.replay\.).*|consumer\.override\.group\.id|iceberg\.(control|connect)\.group-id"
@@ -59,7 +60,7 @@ class RebuiltTable:
     difference: TableDiff | None = None
     snapshot: int | None = None  # published snapshot, or None if the result was not published
     refused: str | None = None  # reason why a requested publication was refused
-    behind: bool = False  # True if the connector reads the records since the rebuild again
+    behind: bool = False  # True if the connector reads the records after the rebuild again
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -168,7 +169,7 @@ class TopicsRebuild:
         for topic, topic_id in at.topic_ids.items():
             if topic not in consumed:
                 raise ConnectError(
-                    f"the table has rows of topic {topic}, which the connector no longer consumes"
+                    f"the table has rows from topic {topic}, which the connector no longer consumes"
                 )
             if self._host.topic_id(topic) != topic_id:
                 raise ConnectError(
@@ -197,11 +198,11 @@ class TopicsRebuild:
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
         """Compare the rebuilt rows with the table, and publish them if requested.
 
-        Return the end offsets of another load if the table has new commits, otherwise None.
+        Return the end offsets for another load if the table has new commits, and None otherwise.
 
         Raises:
-            ConnectError: The table had new commits in each attempt, was rolled back, or has rows of
-                more partitions.
+            ConnectError: The table had new commits in each attempt, was rolled back, or has rows
+                from more partitions.
         """
         from connectors.iceberg_tools.history import topic_rebuild
 
@@ -229,7 +230,7 @@ class TopicsRebuild:
             )
         now: LedgerPositions = lake.run(table, topic_rebuild.positions, rebuild)
         if set(now.reached) != set(self._ends):
-            raise ConnectError(f"{table} now has rows of more partitions; run the command again")
+            raise ConnectError(f"{table} now has rows from more partitions; run the command again")
         self._ends.update(now.reached)
         return self._ends
 
@@ -252,8 +253,8 @@ class TopicsRebuild:
 def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[str, str]:
     """Return the configuration of a connector that loads a table's branch.
 
-    It has the same converters, transformations, and rules, but no features beyond the rows, such as
-    dead-letter records.
+    It has the same converters, transformations, and rules, but none of the features that do not
+    affect the table's rows, such as dead-letter records.
     """
     from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 
@@ -267,7 +268,7 @@ def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[s
 
 
 def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
-    """Reject connectors whose users decide about rows, because the topics lack the decisions.
+    """Reject connectors whose users decide about rows, because topics lack these decisions.
 
     Raises:
         ConfigError: A check has an action that requires such a decision.

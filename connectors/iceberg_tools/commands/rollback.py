@@ -93,8 +93,8 @@ def preview_lines(preview: RollbackPreview, *, skips: bool = False) -> Iterator[
     if foreign:
         commits = pluralize(
             len(foreign),
-            "of these is a commit of another writer; its",
-            "of these are commits of other writers; their",
+            "of these is a commit by another writer; its",
+            "of these are commits by other writers; their",
         )
         yield f"{commits} rows are not restored"
     for line in effect_lines(preview.effects):

@@ -13,7 +13,7 @@ from connectors.iceberg.table.table import WriteMode
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The tables for rows of one topic with one value of the route field."""
+    """The tables for rows from one topic with one value of the route field."""
 
     topic: str
     value: str | None  # value of the route field, or None if rows are not routed by a field
@@ -44,7 +44,7 @@ class RoutePreview:
 
     @staticmethod
     def of(config: IcebergSinkConfig, topics: Sequence[str], values: Sequence[str]) -> RoutePreview:
-        """Return the routes of these topics for each of these values of the route field.
+        """Return the routes for these topics and each of these values of the route field.
 
         Raises:
             ConfigError: A setting of one of the tables is invalid.

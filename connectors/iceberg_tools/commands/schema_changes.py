@@ -23,7 +23,7 @@ REASON_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True, order=True)
 class PendingChange:
-    """A schema change of a table that rows of a connector are waiting for."""
+    """A schema change to a table that rows from a connector are waiting for."""
 
     connector: str
     table: str
@@ -76,7 +76,7 @@ def _message(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: 
 
 
 def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[PendingChange]:
-    """Return the pending changes of a worker's cluster, sorted.
+    """Return the sorted pending changes in a worker's cluster.
 
     Raises:
         httpx.HTTPError: A worker does not respond, or rejects the request, for example because the

@@ -94,7 +94,7 @@ class TableOptions:
         return key_values("--catalog-property", self.catalog_property)
 
     def local_table(self, context: CommandContext) -> LocalTable:
-        """Return the table with the settings of its catalog, for a separate driver.
+        """Return the table with its catalog settings, for a separate driver.
 
         Raises:
             ConfigError: An option or a file is invalid.
@@ -130,7 +130,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class LocalTable(ConnectorTable):
-    """A table and the settings of its catalog, for a driver that the command starts."""
+    """A table and its catalog settings, for a driver that the command starts."""
 
     table: str
     spark: SparkConfig
@@ -140,7 +140,7 @@ class LocalTable(ConnectorTable):
 
     @contextmanager
     def open(self, timeout_seconds: float = 120.0) -> Iterator[LakeClient]:
-        """Open a session in a Spark driver that ends with the block."""
+        """Open a session in a Spark driver that ends with the `with` block."""
         from connectors.iceberg.driver.lake_client import LakeClient
 
         with LakeClient(

@@ -1,4 +1,4 @@
-"""`TableSession`: runs the table operations of a command in a worker's or a separate driver."""
+"""`TableSession`: runs a command's table operations in a worker's driver or a separate one."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def table_session(
     Args:
         context: The context of the command.
         options: The table and its catalog.
-        timeout_seconds: Time limit of an operation in Spark.
+        timeout_seconds: Time limit for an operation in Spark.
         kafka: Returns the settings of a Kafka client for operations in a separate driver.
         separate: The reason why the command requires a separate driver, or None.
 
@@ -209,7 +209,7 @@ def _worker_connector(context: CommandContext, options: TableOptions) -> _Worker
             return f"the worker at {client.url} has no Iceberg sink {name}"
         if different := _different(posted, sinks[name]["info"]["config"]):
             return (
-                f"connector {name} at {client.url} has different values of {', '.join(different)}"
+                f"connector {name} at {client.url} has different values for {', '.join(different)}"
             )
     return _WorkerConnector(client, name, _worker_of(sinks[name]), posted is not None)
 
@@ -224,7 +224,7 @@ def _catalog_of(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _different(posted: Mapping[str, str], running: Mapping[str, str]) -> list[str]:
-    """Return the keys of the sink whose values differ between a file and the worker's connector."""
+    """Return the sink keys whose values differ between a file and the worker's connector."""
     keys = {key for key in (*posted, *running) if key.startswith(_OWN_PREFIXES)}
     return sorted(key for key in keys if posted.get(key) != running.get(key))
 

@@ -72,7 +72,9 @@ def try_records(
 
 
 def _lines(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> Iterator[str]:
-    yield f"{config.connector}: {pluralize(sample.records, 'record')} of {', '.join(sample.topics)}"
+    yield (
+        f"{config.connector}: {pluralize(sample.records, 'record')} from {', '.join(sample.topics)}"
+    )
     yield from trial_lines(config, trial)
     yield "\nnothing was committed"
 
@@ -81,7 +83,7 @@ def _lines(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> Iter
 def _tables(
     context: CommandContext, config: IcebergSinkConfig
 ) -> Iterator[Callable[[str], TableDescription | None]]:
-    """Yield a function that looks up tables in a Spark driver. The driver ends with the block."""
+    """Yield a function that looks up tables in a Spark driver, which ends with the `with` block."""
     settings = SparkConfig(
         config.catalog_name, config.catalog, config.hadoop_settings(), config.spark
     )

@@ -242,7 +242,7 @@ def _refuse_other_topics(
     if rows:
         raise TableUnsuitableError(
             changelog,
-            f"has changes of a deleted topic {rows[0]['topic']}, so their order is unknown",
+            f"has changes from a deleted topic {rows[0]['topic']}, so their order is unknown",
         )
 
 

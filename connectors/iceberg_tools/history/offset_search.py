@@ -184,7 +184,7 @@ def _from_properties(
                 f"{partition}: offset {offset} is not committed: {ref} ends before {entry.next}"
             )
     reason = (
-        f"the table has ledgers of {', '.join(sorted(partitions)[:5])}"
+        f"the table has ledgers for {', '.join(sorted(partitions)[:5])}"
         if partitions
         else "the table was not written by this sink"
     )

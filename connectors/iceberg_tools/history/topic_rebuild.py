@@ -187,7 +187,7 @@ def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> Led
     head = metadata.head(rebuild.ref)
     if lookup.ledger is None or head is None:
         raise TableUnsuitableError(
-            name, f"has no ledger of {rebuild.group}, so its contents are unknown"
+            name, f"has no ledger for {rebuild.group}, so its contents are unknown"
         )
     return LedgerPositions(
         int(head["snapshot-id"]),

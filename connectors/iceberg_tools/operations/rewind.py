@@ -49,9 +49,8 @@ class RewindPreview:
     tables: list[RollbackPreview]
     other_tables: list[str]  # other tables of the connector, which do not change
     refused: list[str]
-    missing: list[
-        str
-    ]  # messages about offsets that a replay needs but that the topics no longer contain
+    # messages about offsets that a replay needs but that the topics no longer contain
+    missing: list[str]
 
 
 def preview_rewind(target: TableTarget, arguments: PreviewRewindArguments) -> RewindPreview:

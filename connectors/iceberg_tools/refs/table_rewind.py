@@ -95,7 +95,7 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     lookup = look_up(base.view(request.ref, request.property_key))
     if lookup.ledger is None:
         raise TableUnsuitableError(
-            name, f"has no ledger of {request.group}, so there are no positions to preserve"
+            name, f"has no ledger for {request.group}, so there are no positions to preserve"
         )
     ledger = skipping(lookup.ledger)
     summary = skip_summary(
