@@ -20,7 +20,7 @@ class BySchema(Generic[T]):
     """
 
     def __init__(self, function: Callable[[Schema], T], size: int = 64) -> None:
-        """Cache up to `size` results of `function`. Exceptions propagate and are not cached."""
+        """Cache up to `size` results from `function`. Exceptions propagate and are not cached."""
         self._function = lru_cache(maxsize=size)(function)
         self._size = size
         # id(schema) -> (schema, result); the reference to the schema prevents reuse of its ID

@@ -161,10 +161,10 @@ def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumna
 def finished(
     batch: Batch, apply: Callable[[Any], object], result: Batch, failed: Collection[int]
 ) -> Sequence[Batch]:
-    """Return the result of a columnar form if no rows failed; otherwise raise an error.
+    """Return the columnar form's result if no rows failed; otherwise, raise an error.
 
     Raises:
-        BadRows, NotColumnar: See `blamed`. BadRows includes the results of all other rows.
+        BadRows, NotColumnar: See `blamed`. BadRows includes the results for all other rows.
     """
     if not failed:
         return [result]
@@ -183,7 +183,7 @@ def without(
     suspects: pa.BooleanArray,
     transform: Callable[[Batch], Sequence[Batch]],
 ) -> BadRows:
-    """Return the error for a batch with failing rows, including the results of all other rows.
+    """Return the error for a batch with failing rows, including the results for all other rows.
 
     `suspects` is a mask of the failing rows, without nulls. `transform` transforms the other rows.
 

@@ -67,7 +67,7 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
 
 
 class ExpressionError(ValueError):
-    """Error in the source of an expression."""
+    """Error in an expression's source."""
 
 
 class Expression:

@@ -27,7 +27,7 @@ class Nulls(Enum):
     """Effect of a transformation on a null key or value."""
 
     PASS = "pass"  # the record is unchanged
-    CONVERT_SCHEMA = "convert schema"  # the value remains null but has the schema of the result
+    CONVERT_SCHEMA = "convert schema"  # the value remains null, but its schema is the result's
     FAIL = "fail"  # the record fails, because a struct or map is required
 
 
@@ -227,7 +227,7 @@ class Plan:
         self.schema: Final = result
         # index of the source field for each field of the result, except the inserted fields
         self.sources: Final = sources
-        # (index in the result, schema of the source field, conversion)
+        # (field index in the result, schema of the source field, conversion)
         self.conversions: Final = conversions
         self.inserted: Final = inserted
         self.headers: Final = headers  # (header name, index of the source field)
@@ -283,7 +283,7 @@ class DeclaredFields(Protocol):
 
     @property
     def replace_null_with_default(self) -> bool:
-        """True if nulls are replaced with the default of the field before any other change."""
+        """True if nulls are replaced with the field's default before any other change."""
 
     @property
     def result(self) -> Callable[[Schema], Schema]:

@@ -52,7 +52,7 @@ class FieldTransformation(SideTransformation[R]):
     purpose: str  # for the error if the value is neither a struct nor a map
     map_purpose: str = ""  # for schemaless values, if different
     nulls: ClassVar[Nulls] = Nulls.PASS
-    target: ClassVar[Side | None] = None  # side of the result, if not the side of the input
+    target: ClassVar[Side | None] = None  # side of the result, if not the transformed side
     _transform_batch: Callable[[FieldTransformation[R], Batch], Sequence[Batch]] | None = None
 
     def declare(self, changes: FieldChanges, *, replace_null_with_default: bool = True) -> None:
@@ -157,7 +157,7 @@ class FieldTransformation(SideTransformation[R]):
         return self._put(record, plan.schema, Struct(plan.schema, values))
 
     def new_values(self, plan: Plan, row: Struct) -> list[Value]:
-        """Return the values of the result without the inserted fields.
+        """Return the values in the result, without those for inserted fields.
 
         Raises:
             DataError: A value cannot be converted, or a required field is null.

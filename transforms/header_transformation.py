@@ -11,14 +11,14 @@ from connect_py.api.transformation import Transformation
 
 
 class HeaderTransformation(Transformation[R]):
-    """Changes the headers of a record. The new headers depend only on the existing headers.
+    """Changes a record's headers. The new headers depend only on the existing headers.
 
     A subclass implements `new_headers`; `apply` and `apply_batch` are derived from it.
     """
 
     @abstractmethod
     def new_headers(self, headers: Headers) -> Headers:
-        """Return the new headers for the headers of a record."""
+        """Return the new headers for a record with these headers."""
 
     def apply(self, record: R) -> R | None:
         return record.replace(headers=self.new_headers(record.headers))

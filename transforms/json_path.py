@@ -8,8 +8,8 @@ from connect_py.api.config import ConfigValueError
 from connect_py.api.schema import Value
 from transforms.plain_values import plain
 
-# Beginnings of paths that filter the root. As in Jayway's JsonPath, the condition applies to the
-# root object, not to its members.
+# Prefixes of paths that filter the root. As in Jayway's JsonPath, the condition applies to the root
+# object, not to its members.
 _FILTERS_OF_ROOT = ("$[?", "$.[?")
 
 

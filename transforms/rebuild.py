@@ -11,7 +11,7 @@ from typing import Any, Final
 from connect_py.api.schema import Schema, Struct, Type, Value, validate_value
 from transforms.by_schema import BySchema
 
-_MAX_COMBINATIONS: Final = 1000  # cached combinations of value types, per schema
+_MAX_COMBINATIONS: Final = 1000  # maximum number of cached combinations of value types per schema
 # format characters of the `struct` module
 _PACKED: Final = {Type.INT8: "b", Type.INT16: "h", Type.INT32: "i", Type.INT64: "q"}
 _CONTAINERS: Final = (Type.ARRAY, Type.MAP, Type.STRUCT)

@@ -1,4 +1,4 @@
-"""Forms of dates, times, and timestamps: strings, numbers, and the logical types of Connect."""
+"""Forms of dates, times, and timestamps: strings, numbers, and Connect's logical types."""
 
 from __future__ import annotations
 

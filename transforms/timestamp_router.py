@@ -15,7 +15,7 @@ from transforms.shared_options import TOPIC_FORMAT
 
 
 class TimestampRouter(Transformation[R]):
-    """Formats the timestamp of the record in UTC, like Java's SimpleDateFormat.
+    """Formats the record's timestamp in UTC, like Java's SimpleDateFormat.
 
     `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot route
     the rows of a batch to different topics.

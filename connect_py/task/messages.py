@@ -19,7 +19,7 @@ from connect_py.plugins.plugin_table import PluginTable
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """Specification of a task, which the worker sends to the task process at startup."""
+    """Task specification, which the worker sends to the task process at startup."""
 
     id: ConnectorTaskId
     # placeholders are resolved in all three configurations
@@ -168,7 +168,7 @@ class VerifyTask:
 
 @dataclass(frozen=True, slots=True)
 class AcquireService:
-    """Request the address of a shared service.
+    """Request a shared service's address.
 
     The worker responds when the service is ready or the timeout expires.
     """

@@ -122,7 +122,7 @@ class RowsOfBatch:
             return None
 
     def _increasing_rows(self, records: Sequence[SinkRecord]) -> list[int] | None:
-        """Return the row numbers of records in this batch.
+        """Return the row numbers that the records have in this batch.
 
         Return None if a record is not from this batch or the row numbers do not increase.
         """
@@ -132,7 +132,7 @@ class RowsOfBatch:
         return rows if all(map(lt, rows, rows[1:])) else None
 
     def _one(self, group: list[SinkRecord]) -> Batch:
-        """Convert the records of one topic to a batch.
+        """Convert records from one topic to a batch.
 
         Raises:
             NotColumnar: A batch cannot represent the records exactly.

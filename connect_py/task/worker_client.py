@@ -46,7 +46,7 @@ class WorkerClient:
         """Create the client.
 
         Args:
-            submit: Sends a call to the worker and returns a future of the reply; thread-safe.
+            submit: Sends a call to the worker and returns a future for the reply; thread-safe.
             notify: Sends a notification to the worker; thread-safe.
         """
         self._changed = threading.Condition()

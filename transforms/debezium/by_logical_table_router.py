@@ -1,4 +1,4 @@
-"""`ByLogicalTableRouter`: routes the events of several tables, such as shards, to one topic."""
+"""`ByLogicalTableRouter`: routes events from several tables, such as shards, to one topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection and field names of the envelopes of Debezium's change events."""
+"""Detection and field names of the envelopes in Debezium's change events."""
 
 from __future__ import annotations
 

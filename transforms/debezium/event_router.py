@@ -194,7 +194,7 @@ def event_router_config(prefix: str) -> ConfigDef:
 
 
 class EventRouter(Transformation[R]):
-    """Routes the inserts of the outbox table.
+    """Routes the events that are inserted into the outbox table.
 
     Deletes and tombstones are dropped. The handling of updates is configurable.
     """
@@ -245,7 +245,7 @@ class EventRouter(Transformation[R]):
         return require_struct(event.get_without_default(AFTER), "Read Outbox Event")
 
     def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
-        """Return the payload of the result, converted from JSON if this is configured."""
+        """Return the payload for the result, converted from JSON if this is configured."""
         if (
             not self.expands
             or not isinstance(payload.value, str)

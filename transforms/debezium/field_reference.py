@@ -1,4 +1,4 @@
-"""References to fields of the envelope that are added to rows or headers."""
+"""References to envelope fields that are added to rows or headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UPDATE_DESCRIPTION = "updateDescription"
 
 @dataclass(frozen=True, slots=True)
 class FieldReference:
-    """Field of the struct `parent`, or of the envelope if `parent` is None, and its new name."""
+    """Field in the struct `parent`, or in the envelope if `parent` is None, with its new name."""
 
     parent: str | None
     field: str
@@ -71,7 +71,7 @@ class FieldReference:
         return schema.replace(optional=True, default=None)
 
     def value(self, envelope: Struct) -> Value:
-        """Return the value of the field. Its schema is the result of `schema`.
+        """Return the value of the field. Its schema is the schema that `schema` returns.
 
         The value is None if its struct is null.
         """

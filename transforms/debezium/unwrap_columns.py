@@ -1,4 +1,4 @@
-"""Columnar form of `ExtractNewRecordState`."""
+"""Columnar form (`apply_batch`) of `ExtractNewRecordState`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class UnwrapColumns:
     ) -> None:
         """Create the columnar form of `reference`.
 
-        `row_schema` returns the schema of the result for the schemas of a row and its envelope.
+        `row_schema` maps the schemas of a row and its envelope to the schema of the result.
         """
         self._reference = reference
         self._row_schema = row_schema
@@ -231,7 +231,7 @@ class UnwrapColumns:
         )
 
     def _null_schema(self, batch: Batch, plan: _Plan, kinds: _Kinds) -> Schema | None:
-        """Return the schema of the null values of the result.
+        """Return the schema of the null values in the result.
 
         Raises:
             NotColumnar: The null values have different schemas.
@@ -315,7 +315,7 @@ def _blocks(events: Column) -> tuple[Column, Column]:
 
 
 def _member(value: Column, reference: FieldReference) -> pa.Array:
-    """Return a field of the events, with nulls where its struct is null."""
+    """Return a field from the events, with nulls where its struct is null."""
     assert value.schema is not None
     path = reference.path(value.schema)
     assert path is not None

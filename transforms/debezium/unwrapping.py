@@ -139,7 +139,7 @@ class Unwrapping(Transformation[R]):
         self.configure_further(props)
 
     def configure_further(self, props: Mapping[str, Parsed]) -> None:
-        """Apply the options of the subclass."""
+        """Apply the subclass's options."""
 
     def note_envelope(self) -> None:
         """Record that an envelope was received, which suppresses the warning."""
@@ -161,7 +161,7 @@ class Unwrapping(Transformation[R]):
             self._values_before_envelope = None
 
     def event_headers(self, headers: Headers, event: Struct) -> Headers:
-        """Return the headers of an event, followed by the added headers."""
+        """Return an event's headers, followed by the added headers."""
         for reference in self.add_headers:
             schema = reference.schema(event.schema)
             if schema is not None:

@@ -1,4 +1,4 @@
-"""Columnar form of Iceberg's `DebeziumTransform`."""
+"""Columnar form (`apply_batch`) of Iceberg's `DebeziumTransform`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Retained rows of a batch: all null values, and the events that contain a row."""
+    """The rows of a batch that are retained: all null values, and the events that contain a row."""
 
     mask: pa.BooleanArray  # True for each row of the batch that is retained
     index: pa.Array | None  # uint64 indices of the retained rows, or None for all rows
@@ -356,7 +356,7 @@ def _maps(column: Column | None, length: int) -> Column:
 def _row_members(
     row: Column, rows: _Rows
 ) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
-    """Return the members of the retained rows, and masks of the rows without a member."""
+    """Return the retained rows' members by name, and masks of the rows that lack a member."""
     columns = map_members(row.data)
     absent: dict[Path, pa.BooleanArray] = {}
     for path, mask in row.absent.items():

@@ -20,7 +20,7 @@ def has_document_key(schema: Schema | None) -> bool:
 
 
 def key_document(key: Struct) -> Document:
-    """Return the key of an event as the document `{id: …}`.
+    """Return an event's key as the document `{id: …}`.
 
     Raises:
         IllegalArgumentError: The key has no field `id`.
@@ -32,7 +32,7 @@ def key_document(key: Struct) -> Document:
 
 
 def json_of(event: Struct, name: str) -> str | None:
-    """Return a document of the event as extended JSON, or None if it does not exist.
+    """Return a document from the event as extended JSON, or None if it does not exist.
 
     Raises:
         DataError: The field is not a string.

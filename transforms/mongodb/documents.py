@@ -184,7 +184,7 @@ class DocumentConverter:
 
 
 def _merged(first: _Shape, second: _Shape) -> _Shape:
-    """Return a common shape of both shapes; raise DataError if they are incompatible."""
+    """Return a shape that covers both shapes; raise DataError if they are incompatible."""
     if first == second or second == _NOTHING:
         return first
     if first == _NOTHING:

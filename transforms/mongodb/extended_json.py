@@ -23,7 +23,7 @@ class Kind(Enum):
     NULL = auto()  # None
     STRING = auto()  # str
     OBJECT_ID = auto()  # str, 24 hex digits
-    DECIMAL128 = auto()  # str, in the format of Java
+    DECIMAL128 = auto()  # str, in Java's format
     JAVASCRIPT = auto()  # str
     BOOLEAN = auto()  # bool
     DOUBLE = auto()  # float

@@ -24,7 +24,7 @@ TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
 def message_runs(messages: Sequence[Consumed]) -> list[MessageRun]:
     """Split messages into runs of consecutive messages with the same topic and timestamp type.
 
-    For speed, the messages of a run are not processed one by one in Python.
+    For speed, the messages in a run are not processed one by one in Python.
     """
     if not messages:
         return []

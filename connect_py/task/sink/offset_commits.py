@@ -30,7 +30,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class Positions:
-    """Positions of a task in its partitions. Each position is the next offset to read."""
+    """A task's positions in its partitions. Each position is the next offset to read."""
 
     # all records before this position have been put or dropped
     current: dict[TopicPartition, int] = field(default_factory=dict)

@@ -29,7 +29,7 @@ class PartitionPauses:
         self._by_task -= self._owned(partitions)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Discard the state of partitions that were reassigned or revoked."""
+        """Discard the state for partitions that were reassigned or revoked."""
         self._paused.difference_update(partitions)
 
     def drop_revoked(self) -> None:

@@ -1,6 +1,6 @@
 """`QueueReader`: reads a consumer's messages into large buffers, without an object per message.
 
-The native library in `native/reader` reads the messages from a queue of librdkafka through
+The native library in `native/reader` reads the messages from a librdkafka queue through
 librdkafka's public functions. The `confluent_kafka` client handles everything else: group
 membership, rebalances, commits, seeks, and callbacks.
 """

@@ -1,4 +1,4 @@
-"""`SinkConsumer`: consumer of a sink task, with short polls and a rebalance listener."""
+"""`SinkConsumer`: consumer for a sink task, with short polls and a rebalance listener."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 CALLBACK_SECONDS: Final = 0.05  # maximum delay of a callback while waiting for messages
 REPEAT_LOG_SECONDS: Final = 60.0  # minimum time between log lines about the same temporary error
-# total size of the values per poll; processing needs several times as much memory
+# maximum total size of the values per poll; processing needs several times as much memory
 POLL_BYTES: Final = 16 << 20
 _COOPERATIVE: Final = "cooperative-sticky"
 # Temporary errors, from which the client recovers automatically.
@@ -103,7 +103,7 @@ class RebalanceListener(Protocol):
 
 
 class SinkConsumer:
-    """Consumer of one sink task. Used on one thread.
+    """Consumer for one sink task. Used on one thread.
 
     Start positions are set explicitly and are therefore always known.
     """

@@ -117,7 +117,7 @@ class SinkTaskRunner:
         self._waits = waiting or WaitBoard(clock, lambda _: None)
 
         self._offsets = Positions()
-        # records of the last poll that have not been put yet
+        # records from the last poll that have not been put yet
         self._pending: deque[Delivery] = deque()
         # next offsets after the last poll; they become current after all its records have been put
         self._consumed: dict[TopicPartition, int] = {}
@@ -152,8 +152,8 @@ class SinkTaskRunner:
         Raises the task's errors.
         """
         self._task.start(self._task_config)
-        # Subscribe only now. The client joins the group in the background, and a slow start of the
-        # task would block the entire group.
+        # Subscribe only after the task has started. The client joins the group in the background, and
+        # a slow start of the task would block the entire group.
         self._subscription.update()
         self._control.notify(Started())
         self.metrics.state.change("running")

@@ -62,7 +62,7 @@ def open_sink_pipeline(
         plugins: Creates the transformations.
         task: Receives dead-letter records if the configuration sends them to a table.
         class_name: Class name of the task, as used in configurations.
-        converters: Converters of the task.
+        converters: The task's converters.
         clock: Source of time.
         metrics: Metrics of the task's plugins.
         wait: Waits between attempts; see `ErrorHandler`.

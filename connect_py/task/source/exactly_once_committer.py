@@ -40,7 +40,7 @@ SLICE_SECONDS: Final = (
 FENCE_SECONDS: Final = 60.0
 ABORT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 60.0
-# size of keys and values at which a transaction with the boundary `interval` ends early
+# total size of keys and values at which a transaction with the boundary `interval` ends early
 FULL_BYTES: Final = 64 << 20
 
 _FENCED: Final = frozenset(
@@ -90,7 +90,7 @@ class TransactionLostError(ConnectError):
 
 
 class ExactlyOnceCommitter(SourceCommitter):
-    """Writes the records and offsets of a task in transactions.
+    """Writes a task's records and offsets in transactions.
 
     A commit consists of the following steps. After a crash between two steps, the transaction is
     aborted by the next `open` with this transactional ID or by the broker's timeout. Consumers that
@@ -197,7 +197,7 @@ class ExactlyOnceCommitter(SourceCommitter):
                 log.debug("waiting for transactional id %s: %s", self._id, problem.str())
 
     def _fence_zombies(self) -> None:
-        """Fence zombies. Retries because the leader of the worker group may be changing."""
+        """Fence zombies. Retries, because the worker group's leader may be changing."""
         deadline = self._clock.monotonic() + FENCE_SECONDS
         while True:
             try:
@@ -444,7 +444,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         3. Verify the ownership again. If step 2 fenced a newer instance, that instance repairs its
            transaction in the same way.
         4. If an offset record had been acknowledged, check whether its transaction was committed.
-        5. If it was not committed, send the records again in a new transaction.
+        5. If it was not committed, resend the records in a new transaction.
         """
         self._repairing = True
         stored_at = self._stored_at

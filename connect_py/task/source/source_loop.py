@@ -34,7 +34,7 @@ POLL_RETRY_SECONDS: Final = 0.5
 POLL: Final = "poll"  # shown in the status while the task cannot return records
 PAUSE_SLICE_SECONDS: Final = 0.2
 SERVE_EVERY: Final = 500  # number of records between checks for delivery reports
-# class name in reports of failed sends
+# class name in reports about failed sends
 PRODUCER_NAME: Final = "org.apache.kafka.clients.producer.KafkaProducer"
 # delivery errors for records in an aborted transaction
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -82,7 +82,7 @@ class SourceTaskRunner:
     def run(self) -> None:
         """Start the task, loop until a stop is requested, and commit as much as possible.
 
-        Raises the errors of the task.
+        Raises the task's errors.
         """
         self._committer.open()
         self._task.start(self._task_config)

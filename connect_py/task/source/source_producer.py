@@ -1,4 +1,4 @@
-"""`SourceProducer`: producer of a source task, whose client can be replaced."""
+"""`SourceProducer`: a source task's producer, whose client can be replaced."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SourceProducer:
             self.client.poll(timeout)
 
     def renew(self) -> None:
-        """Replace the client. Drops the undelivered records of the old client."""
+        """Replace the client. Drops the old client's undelivered records."""
         self._generation += 1
         self.client.purge()
         self.poll(0)  # releases the pending delivery reports

@@ -12,7 +12,7 @@ from connect_py.api.record import SourceRecord
 class TransactionBoundary(Enum):
     """Values of `transaction.boundary`."""
 
-    POLL = "poll"  # after the records of each poll
+    POLL = "poll"  # after the records from each poll
     INTERVAL = "interval"  # at an interval
     CONNECTOR = "connector"  # requested by the task
 
@@ -71,13 +71,13 @@ class WorkerTransactionContext:
             self._records.append(record)
 
     def take_batch(self) -> tuple[bool, bool]:
-        """Remove and return the requests to commit and to abort at the end of this batch."""
+        """Remove and return the end-of-batch requests, as (commit, abort)."""
         requests = (self._commit_batch, self._abort_batch)
         self._commit_batch = self._abort_batch = False
         return requests
 
     def take_record(self, record: SourceRecord) -> tuple[bool, bool]:
-        """Remove and return the requests to commit and to abort after a record."""
+        """Remove and return the requests that apply after a record, as (commit, abort)."""
         if not self._records:
             return (False, False)
         identity = id(record)
