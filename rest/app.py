@@ -72,7 +72,7 @@ ADMIN_ENDPOINTS = (
 
 @dataclass(frozen=True, slots=True)
 class RestOptions:
-    """Settings of the REST API from the worker's properties."""
+    """Settings for the REST API from the worker's properties."""
 
     admin: bool = True  # serve the admin paths together with the other paths
     page: bool = True  # serve the pages for browsers

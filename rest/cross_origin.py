@@ -32,7 +32,7 @@ class CrossOrigin:
 
     @staticmethod
     def patterns(origins: str) -> list[re.Pattern[str]]:
-        """Return the patterns in a list of origins, except `*`.
+        """Parse a list of origins as patterns, omitting `*`.
 
         Raises:
             ConfigError: An origin is not a valid regular expression.

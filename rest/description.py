@@ -217,18 +217,18 @@ def describe(
     forwarded: bool = False,
     media_type: str = JSON,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a FastAPI route with this description.
+    """Return the keyword arguments for a FastAPI route with this description.
 
     Args:
         path: The path template.
         summary: One line for the list of routes.
         answers: Response entity for each success status, or None if the response has no body. The
             first status is the default.
-        query: Schema of each query parameter.
+        query: Schemas of the query parameters, by name.
         body: Schema of the request body.
         refusals: Error statuses in addition to the statuses that all requests have in common.
         forwarded: True if the request may be forwarded to another worker.
-        media_type: Media type of the response. The Accept header is ignored for types other than
+        media_type: The response's media type. The Accept header is ignored for types other than
             JSON.
     """
     statuses = {400, 414, 431, 500, *refusals}

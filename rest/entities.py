@@ -1,4 +1,4 @@
-"""JSON entities of responses.
+"""JSON entities in responses.
 
 The names, the order, and the omission of members are part of the API contract.
 """

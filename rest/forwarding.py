@@ -134,13 +134,13 @@ def timeout() -> httpx.Timeout:
 
 
 def request_headers(body: bytes) -> dict[str, str]:
-    """Return the headers of requests between workers."""
+    """Return the headers for requests between workers."""
     headers = {"accept": "application/json", "user-agent": USER_AGENT}
     return {**headers, "content-type": "application/json"} if body else headers
 
 
 def message_of(error: Exception) -> str:
-    """Return the message of an error, or its class if it has none."""
+    """Return an error's message, or its class if it has no message."""
     return str(error) or type(error).__name__
 
 

@@ -29,7 +29,7 @@ from rest.errors import (
 )
 
 JSON = "application/json"
-RAW_PATH = "connect_py.raw_path"  # scope key of the path as the client sent it
+RAW_PATH = "connect_py.raw_path"  # scope key for the path as the client sent it
 MAX_HEAD = 8192  # bytes
 MAX_BODY = 16 * 1024 * 1024  # bytes; configurations are much smaller
 
@@ -306,7 +306,7 @@ async def _answer(
 def _without_body(send: Send) -> Send:
     """Return a sender for HEAD requests.
 
-    It sends the headers of the response to a GET, including Content-Length, but no body.
+    It sends the headers that a response to GET would have, including Content-Length, but no body.
     """
 
     async def send_headers(message: Message) -> None:

@@ -64,7 +64,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def _parser_message(text: str, error: json.JSONDecodeError) -> str:
-    """Return the message of the Java parser, followed by the position of the error."""
+    """Return the Java parser's message, followed by the position of the error."""
     where = f"\n at [Source: REDACTED; line: {error.lineno}, column: {error.colno}]"
     at = error.pos
     while at < len(text) and text[at] in " \t\r\n":
@@ -116,7 +116,7 @@ def _token_kind(text: str) -> str:
 
 
 def _string_of(value: Any) -> str | None:
-    """Return a scalar as a string, with the original notation of numbers and booleans."""
+    """Return a scalar as a string, with numbers and booleans in their original notation."""
     if value is True or value is False:
         return "true" if value else "false"
     return None if value is None else str(value)
@@ -229,7 +229,7 @@ def _cannot_deserialize(java_type: str, shape: str, token: str) -> str:
 
 
 def check_fields(members: Mapping[str, Any], java_type: str, *fields: str) -> None:
-    """Check that all members are fields of the entity.
+    """Check that all members are among the entity's fields.
 
     Raises:
         RestError: 500 with the name of the first unknown member.

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 async def response(running: RunningOperation) -> Response:
-    """Return the response of an operation, streamed if it takes longer than a second.
+    """Return the response to an operation, streamed if it takes longer than a second.
 
     Raises:
         RestError: The operation failed within the first second.

@@ -70,7 +70,7 @@ class PortInUseError(ConnectError):
 
 
 class Site:
-    """Open sockets of an application, for several listeners that share a TLS context."""
+    """An application's open sockets, for several listeners that share a TLS context."""
 
     def __init__(self, listeners: Sequence[Listener], tls: ssl.SSLContext | None = None) -> None:
         """Open the sockets. `https` listeners require a TLS context.

@@ -1,1 +1,1 @@
-"""Routers of the REST API, with one module per resource. Each module builds a router."""
+"""Routers for the REST API, with one module per resource. Each module builds a router."""

@@ -1,4 +1,4 @@
-"""`/admin/loggers`: log levels of this worker or of all workers."""
+"""`/admin/loggers`: log levels on this worker or on all workers."""
 
 from __future__ import annotations
 

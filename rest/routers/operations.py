@@ -1,4 +1,4 @@
-"""`/connectors/{connector}/operations/{operation}`: operations of a connector class.
+"""`/connectors/{connector}/operations/{operation}`: operations that a connector class defines.
 
 Not in Kafka Connect.
 """

@@ -1,4 +1,4 @@
-"""`/ui` and `/docs`: pages for browsers, and the data of these pages. Not in Kafka Connect."""
+"""`/ui` and `/docs`: pages for browsers, and the data for these pages. Not in Kafka Connect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECRET_VALUES: Final = [[URL_PASSWORD.pattern, f"$1{MASK}@"], [SECRET_MEMBER.pat
 
 
 def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
-    """Return a router for the pages, the workers of the group, and the metrics of a connector."""
+    """Return a router for the pages, the workers in the group, and a connector's metrics."""
     routes = APIRouter(route_class=ErrorRoute, include_in_schema=False)
 
     @routes.get(rest_paths.PAGE)
@@ -100,7 +100,7 @@ async def _metrics(
 
 
 def _about(samples: str, connector: str) -> Iterator[str]:
-    """Yield the samples of a connector and its Kafka clients."""
+    """Yield the samples for a connector and its Kafka clients."""
     name = re.escape(connector.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
     clients = rf'(?i:client_?id)="connector-(?:consumer|producer)-{name}-\d+"'
     label = re.compile(rf'[{{,](?:connector="{name}"|{clients})')

@@ -152,8 +152,8 @@ class SinkTaskRunner:
         Raises the task's errors.
         """
         self._task.start(self._task_config)
-        # Subscribe only after the task has started. The client joins the group in the background, and
-        # a slow start of the task would block the entire group.
+        # Subscribe only after the task has started. The client joins the group in the background,
+        # and a slow start of the task would block the entire group.
         self._subscription.update()
         self._control.notify(Started())
         self.metrics.state.change("running")
