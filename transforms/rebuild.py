@@ -84,7 +84,7 @@ class Rules:
                 validate_value(field.schema, None, field.name)
 
     def check(self, values: Sequence[Value]) -> None:
-        """Validate all values like `Struct.put`; raise DataError for the first invalid value."""
+        """Validate all values as `Struct.put` does; raise DataError for the first invalid value."""
         kinds = tuple(map(type, values))
         in_range = self._fitting.get(kinds)
         if in_range is not None and in_range(values):

@@ -67,7 +67,8 @@ class TopicSelection:
     def has_replays(self) -> bool:
         """Return True if dead-letter records are retried.
 
-        Retried records are written in transactions, so only committed records must be read.
+        Retried records are written in transactions, so the consumer must read only committed
+        records.
         """
         return bool(self._replay)
 

@@ -45,9 +45,9 @@ class ChainLink:
 class TransformationChain:
     """Applies the transformations of one task in order. Used on the task's thread.
 
-    A link processes a batch as rows if it has no batch form or raises `NotColumnar`. The resulting
-    rows are converted back to columns if the columns represent them exactly and reduce the cost.
-    `_columns` and `_through_rows` make these decisions.
+    A link processes a batch as rows if its transformation has no batch form (`apply_batch`) or
+    raises `NotColumnar`. The resulting rows are converted back to columns if the columns represent
+    them exactly and reduce the cost. `_columns` and `_through_rows` make these decisions.
     """
 
     def __init__(

@@ -41,8 +41,8 @@ class WaitBoard:
 
         Args:
             clock: Source of time.
-            send: Called with the wait to show after each change, or with None if there is none.
-            send_warnings: Called with all current warnings after each change.
+            send: Called after each change with the wait to show, or with None if there is none.
+            send_warnings: Called after each change with all current warnings.
         """
         self._clock = clock
         self._send = send

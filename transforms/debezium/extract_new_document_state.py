@@ -162,7 +162,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
     def _changes(self, record: R, update: Struct) -> Document:
         """Return the changed members of an update and the ID of the document.
 
-        The names of changed members of nested documents are paths.
+        Changed members of nested documents are named by their paths.
         """
         changed = json_of(update, "updatedFields")
         updated: Document = parse_document(changed) if changed else {}

@@ -35,9 +35,9 @@ ADJUSTMENTS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def adjusted_schema_name(mode: str, name: str) -> str:
-    """Return the full name of a schema, adjusted for a mode of `schema.name.adjustment.mode`.
+    """Return the full name of a schema, adjusted in this mode. Dots are unchanged.
 
-    Dots are unchanged.
+    `mode` is a value of `schema.name.adjustment.mode`.
     """
     first, *parts = name.split(".")
     adjusted = ADJUSTMENTS[mode]

@@ -1,4 +1,4 @@
-"""Constants of the `_cdc` struct."""
+"""Constants for the `_cdc` struct."""
 
 from __future__ import annotations
 

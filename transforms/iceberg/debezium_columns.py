@@ -106,9 +106,9 @@ class DebeziumColumns:
         result: Callable[[Schema, Schema | None], Schema],
         target: Callable[[str, str], str],
     ) -> None:
-        """Set the functions that both forms share.
+        """Create the columnar form with the functions that it shares with the row form.
 
-        `result` returns the schema of the result for the schemas of a row and a key. `target`
+        `result` maps the schemas of a row and a key to the schema of the result. `target`
         returns `_cdc.target` for a database name and a table name.
         """
         self._row_form = row_form

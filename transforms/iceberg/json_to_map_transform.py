@@ -93,7 +93,7 @@ def _schema(tree: Any) -> Schema | None:
 
 
 def _items(trees: Sequence[Any]) -> Schema | None:
-    """Return the common schema of the items, or strings if their types differ.
+    """Return the common schema of the items, or the string schema if their types differ.
 
     Returns None if all items are empty lists.
     """

@@ -100,7 +100,7 @@ def _document(event: Struct, name: str) -> Document | None:
 
 
 def _updated(event: Struct, before: Document | None, identity: Document) -> Document | None:
-    """Return the document with the changes of an update, or None if there are no changes."""
+    """Return the document with an update's changes applied, or None if there are no changes."""
     update = (
         event.get_without_default(UPDATE_DESCRIPTION)
         if event.schema.field(UPDATE_DESCRIPTION)

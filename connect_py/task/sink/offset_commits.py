@@ -128,7 +128,7 @@ class OffsetCommits:
                     self._running = None
                     self._completed(commit, error)
                 else:
-                    # abandoned after a timeout; a newer commit may be in progress
+                    # this commit was abandoned after a timeout; a newer one may be in progress
                     self._metrics.skipped()
                 return
 

@@ -40,7 +40,7 @@ class PausedEnds:
     def update(self, paused: Collection[TopicPartition]) -> None:
         """Update the statistics every 10 seconds while partitions are paused.
 
-        Sends one request to each leader.
+        Each update sends one request to each leader.
         """
         now = self._clock()
         if not paused:

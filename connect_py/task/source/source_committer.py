@@ -41,7 +41,7 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def submit(self, record: SourceRecord) -> Submitted:
-        """Register a record in the form that the task returned."""
+        """Register a record exactly as the task returned it."""
 
     @abstractmethod
     def drop(self, submitted: Submitted) -> None:
@@ -94,7 +94,7 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def batch_done(self) -> None:
-        """Handle the end of a poll, after all its records were handed to the client or dropped."""
+        """Handle the end of a poll, when all its records have been handed to the client or dropped."""
 
     @abstractmethod
     def tick(self) -> None:

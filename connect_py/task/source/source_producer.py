@@ -31,7 +31,7 @@ class SourceProducer:
     def __init__(self, make: Callable[[], Producer]) -> None:
         """Create the first client. `make` also creates its replacements."""
         self._make = make
-        # number of replacements; delivery reports of a replaced client are ignored
+        # number of replacements; delivery reports from a replaced client are ignored
         self._generation = 0
         self.client = make()
 

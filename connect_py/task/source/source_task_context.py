@@ -14,7 +14,7 @@ from connect_py.task.worker_client import WorkerClient, WorkerSharedServices
 
 
 class WorkerOffsetStorageReader:
-    """Reads offsets through the worker, which reads its offset topic to the end first."""
+    """Reads offsets through the worker, which first reads its offset topic to the end."""
 
     def __init__(self, worker: WorkerClient) -> None:
         self._worker = worker

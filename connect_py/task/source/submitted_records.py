@@ -16,7 +16,7 @@ PartitionKey: TypeAlias = frozenset[tuple[str, Value]]
 
 @dataclass(slots=True, eq=False)
 class Submitted:
-    """A submitted record. It is done after it was acknowledged, filtered, or skipped."""
+    """A submitted record. It is done once it has been acknowledged, filtered, or skipped."""
 
     record: SourceRecord  # as returned by the task
     done: bool = False

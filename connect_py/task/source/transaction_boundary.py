@@ -18,7 +18,7 @@ class TransactionBoundary(Enum):
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> TransactionBoundary:
-        """Return the boundary in a validated connector configuration."""
+        """Return the boundary that a validated connector configuration specifies."""
         return cls((config.get("transaction.boundary") or cls.POLL.value).strip().lower())
 
 
