@@ -61,7 +61,7 @@ class FileStreamSinkTask(SinkTask):
 class FileStreamSinkConnector(SinkConnector):
     """Appends records to a file or prints them.
 
-    All tasks write to the same file, so multiple tasks are useful only for standard output.
+    All tasks write to the same file. Multiple tasks are useful only for standard output.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef().define(

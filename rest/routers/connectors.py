@@ -29,7 +29,7 @@ from rest.routers.routes import Routes
 
 _CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest"
 _INITIAL_STATE = f"{_CREATE}$InitialState"
-# maximum wait for the status of a new connector; until it has one, Java returns 404
+# maximum wait for a new connector's first status; until there is one, Java returns 404
 FIRST_STATUS_SECONDS = 5.0
 _POLL_SECONDS = 0.05  # between two attempts to read a status
 

@@ -94,7 +94,7 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def batch_done(self) -> None:
-        """Handle the end of a poll, when all its records have been handed to the client or dropped."""
+        """Handle the end of a poll. Its records have all been handed to the client or dropped."""
 
     @abstractmethod
     def tick(self) -> None:
