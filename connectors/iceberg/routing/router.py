@@ -96,7 +96,7 @@ class Router:
         self._tables_of_text = lru_cache(_MAX_VALUES)(partial(tables_of_text, config))
 
     def route(self, batch: Batch) -> Routing:
-        """Return the rows of a batch by table, excluding tables that the connector does not write.
+        """Return the rows of a batch by table, without tables that the connector does not write to.
 
         Raises:
             BadRows: Some rows have no fields although a route field is configured, or have no table
@@ -192,7 +192,7 @@ class Router:
     def _masks(self, side: Column, *, strict: bool = True) -> dict[str, pa.BooleanArray]:
         """Return a mask of rows for each table, from the route field of keys or values.
 
-        If `strict` is True, rows without fields are bad rows.
+        If `strict` is True, rows without fields are reported as bad rows.
         """
         values, route = self._route_values(side, strict=strict)
         tables: dict[str, list[bool]] = {}

@@ -35,7 +35,7 @@ _OLD_KEY = "__debezium.oldkey"  # header of the insert
 _KEY_HEADERS = frozenset({_OLD_KEY, _NEW_KEY})
 _header_key = attrgetter("key")
 _PAIR_DIGITS = 20
-_MAX_READ_PAIRS = 100_000  # maximum number of cached pairs per partition
+_MAX_READ_PAIRS = 100_000  # maximum number of cached pair IDs per partition
 _SOURCE = "source"  # field of a change event that contains its position in the source
 
 
@@ -46,9 +46,9 @@ class ChangedKeys(StagingFeature):
         # For each pair ID, the number of staged deletes minus the number of staged inserts. The
         # table description contains the pairs whose delete has been committed without the insert.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
-        # offset and keys of the last delete
+        # offset and keys of the last delete in each partition
         self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}
-        # inserts that are staged without a delete
+        # partitions and offsets of the inserts that are staged without a delete
         self._alone: set[tuple[TopicPartition, int]] = set()
         self._staged: dict[TopicPartition, list[pa.Table]] = {}  # key changes in the open cycle
 
@@ -92,7 +92,7 @@ class ChangedKeys(StagingFeature):
                 both_keys = json.dumps((other_key, key), default=str)
             repeats = last_deletes.get(partition) == (offset - 1, both_keys)
             if repeats and tombstone is not None and tombstone[row].as_py():
-                continue  # the tombstone after a delete
+                continue  # this is the tombstone that follows a delete
             if half is Half.DELETE:
                 last_deletes[partition] = offset, both_keys
             position = None if positions is None else positions[row].as_py()

@@ -1,7 +1,7 @@
 """Waits for the delete of a key change before its insert is staged.
 
 Debezium emits a change of a primary key as a pair of events: a delete of the row with the old key
-and an insert of the row with the new key. The insert lacks values that only the row with the old
+and an insert of the row with the new key. The insert may lack values that only the row with the old
 key contains. They are available once this task has staged the delete or any task has committed it.
 The records do not show which partition contains the delete. Therefore, the wait also ends when all
 other partitions of the topic have been read up to the log end offsets that they had when the insert
@@ -97,7 +97,7 @@ class KeyChangeWaits:
         """Return the partitions that can continue.
 
         Args:
-            read_pairs: Returns the IDs of the pairs whose delete has been read for a table.
+            read_pairs: Returns, for a table, the IDs of the pairs whose delete has been read.
             position: Returns the offset from which a table needs rows from a partition, or None if
                 it is unknown. A restored table may already contain the insert.
         """

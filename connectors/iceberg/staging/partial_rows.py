@@ -48,7 +48,7 @@ _UNAVAILABLE = pa.field(UNAVAILABLE, pa.string())
 
 
 class PartialRows(StagingFeature):
-    """Stages changes that lack values, with the changes that are needed to complete them."""
+    """Stages changes that lack values, and the changes that are needed to complete them."""
 
     def __init__(self, placeholder: bytes, changed_keys: ChangedKeys, *, is_ordered: bool) -> None:
         """Create the feature.

@@ -99,7 +99,7 @@ class TableStager:
         self.evolve(description)
 
     def evolve(self, description: TableDescription) -> None:
-        """Use a newer schema or partition spec of the same table, including for buffered rows.
+        """Use a newer schema or partition spec of the same table, also for buffered rows.
 
         Raises:
             DataError: The table lacks a required column.
@@ -199,7 +199,7 @@ def _features(
     partition_count: Callable[[str], int],
     changed_keys: ChangedKeys,
 ) -> list[StagingFeature]:
-    """Return the optional features that a table uses, in the order of their hook calls."""
+    """Return the optional features that a table uses, in hook call order."""
     if description.mode is WriteMode.APPEND or config.is_changelog(description.name):
         return []
     name, unavailable = description.name, config.unavailable_value

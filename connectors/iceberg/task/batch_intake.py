@@ -29,7 +29,7 @@ from connectors.iceberg.task.task_actions import Hold, TaskActions, epoch_of, pl
 
 log = logging.getLogger(__name__)
 
-UNROUTED_SECONDS = 60.0  # between warnings about rows without a table
+UNROUTED_SECONDS = 60.0  # interval between warnings about rows without a table
 
 
 class BatchIntake:
@@ -150,7 +150,7 @@ class BatchIntake:
         return batch.where(keep) if pc.any(keep).as_py() else None
 
     def _limit(self, partition: TopicPartition) -> int | None:
-        """Return the offset from which rows are dropped (rules 29 and 35 of the protocol)."""
+        """Return the first offset to drop (rules 29 and 35 of the commit protocol)."""
         limits = [feature.limit(partition) for feature in self._features]
         return min((limit for limit in limits if limit is not None), default=None)
 

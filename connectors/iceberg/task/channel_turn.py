@@ -50,7 +50,7 @@ class ChannelTurn:
         self._features = features
         self._metrics = metrics
         self._coordinator = coordinator
-        self._awaited_tables: frozenset[str] = frozenset()  # as last reported
+        self._awaited_tables: frozenset[str] = frozenset()  # tables in the last report
         self._max_staged_bytes = max_staged_bytes
         self._renewed_at = 0  # time of the last credentials check
 

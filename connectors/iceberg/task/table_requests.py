@@ -17,7 +17,7 @@ from connectors.iceberg.table.table import TableRequest
 from connectors.iceberg.task.features import TaskFeature
 from connectors.iceberg.task.task_actions import Hold, TaskActions, epoch_of
 
-RETRY_SECONDS = 5.0  # between requests for a table that no partition is waiting for
+RETRY_SECONDS = 5.0  # interval between requests for a table that no partition is waiting for
 
 
 class TableRequests:

@@ -76,7 +76,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Segment:
-    """Offsets [first, next) of a partition that one topic ID and generation cover without gaps."""
+    """Gapless offsets [first, next) of a partition, with one topic ID and one generation."""
 
     partition: TopicPartition
     topic_id: str

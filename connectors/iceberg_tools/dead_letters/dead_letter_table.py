@@ -41,7 +41,9 @@ class DeadLetterTable:
     services: SharedServices
 
     def heads(self, limit: int | None = None) -> list[DeadLetterRecord]:
-        """Return the records without keys, values, and headers. The list is empty without a table.
+        """Return the records without keys, values, and headers.
+
+        The list is empty if the table does not exist.
 
         Args:
             limit: Maximum number of records.
@@ -130,7 +132,7 @@ class DeadLetterTable:
 
 
 def _conditions(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
-    """Yield SQL conditions that together match the records, about `DELETED` records each."""
+    """Yield SQL conditions that together match the records, with about `DELETED` records each."""
     by_file: dict[tuple[str, int, int], list[int]] = {}
     for each in dead_letters:
         by_file.setdefault((each.topic, each.partition, each.attempt), []).append(each.offset)

@@ -29,7 +29,7 @@ from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg_tools.client_error_log import TO_THE_END, ClientErrorLog, consumer_of
 from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord
 
-TIMEOUT_SECONDS = 30.0  # timeout of each request to the cluster
+TIMEOUT_SECONDS = 30.0  # timeout for each request to the cluster
 UNLIMITED_RETENTION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 

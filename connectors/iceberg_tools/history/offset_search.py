@@ -148,7 +148,7 @@ def _properties(metadata: TableMetadata) -> Iterator[tuple[str, LedgerProperty]]
 
 
 def _opened(metadata: TableMetadata, partition: TopicPartition, group: str) -> int | None:
-    """Return the offset from which the table contains the rows of a partition."""
+    """Return the offset from which the table contains the rows from a partition."""
     position = next(
         (p.opened.get(partition) for name, p in _properties(metadata) if name == group), None
     )

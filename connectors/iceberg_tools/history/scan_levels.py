@@ -58,7 +58,7 @@ class ScanReport:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """An SQL condition and the snapshot to scan."""
+    """A SQL condition and the snapshot to scan."""
 
     where: str
     snapshot: int | None  # None if the table has no snapshot

@@ -209,7 +209,7 @@ def _branch_loader(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None
 
 
 def keep_before_rebuild(prepared: TableUpdate, base: TableMetadata, snapshot: int) -> None:
-    """Tag the snapshot that is about to be replaced, which retains it for seven days."""
+    """Tag the snapshot that is about to be replaced, to retain it for seven days."""
     age = max(0, int(time.time() * 1000) - int(base.snapshots[snapshot]["timestamp-ms"]))
     prepared.set_tag(BEFORE_TAG, snapshot, age + _KEEP_BEFORE_MS)
 

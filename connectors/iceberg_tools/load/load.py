@@ -66,7 +66,7 @@ _MAINTENANCE: Final = ".maintenance.enabled"  # key suffix; `true` would start a
 _FIRST_BATCH_ROWS: Final = 200
 _MOST_BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
-_MAX_CRASHES: Final = 3  # crashes of the driver in one step before the load fails
+_MAX_CRASHES: Final = 3  # number of driver crashes in one step after which the load fails
 
 
 Further = Callable[[LakeClient], Mapping[TopicPartition, int] | None]
@@ -140,7 +140,7 @@ class Load:
         # tables to which the router has sent rows from each partition so far, by topic
         self._tables_by_topic: dict[TopicPartition, Mapping[str, Sequence[str]]] = {}
         self._read = self._read_bytes = 0  # number of messages read, and their size in bytes
-        # time since which the storage credentials of a table have been expiring
+        # monotonic time since which a table's storage credentials have been about to expire
         self._expiring_since: float | None = None
         self.progress = LoadProgress()
 

@@ -32,7 +32,7 @@ class MaintenanceAction:
     reason: str  # displayed to users
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of the REST API."""
+        """Return the JSON object for the REST API."""
         return {"action": self.kind.value, "reason": self.reason}
 
 

@@ -52,7 +52,7 @@ class MaintenanceResult:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of the REST API."""
+        """Return the JSON object for the REST API."""
         return {
             **self.action.to_json(),
             "seconds": round(self.seconds, 3),

@@ -28,7 +28,7 @@ class TableTrace:
 
     table: str
     exists: bool = True
-    # next offsets of the control topic by partition, or None without a commit to this table
+    # next offsets of the control topic by partition, or None if the sink never committed here
     control: Mapping[int, int] | None = None
     snapshot: int | None = None
     commit: str | None = None

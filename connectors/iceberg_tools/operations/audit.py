@@ -17,7 +17,8 @@ class AuditArguments(TableArguments, frozen=True, kw_only=True):
     """Selects the history to audit."""
 
     branch: Name | None = None  # None for the connector's branch
-    group: Name | None = None  # None for the connector's group, or for all without one
+    # None for the connector's group, or for all groups if no connector is used
+    group: Name | None = None
 
 
 def audit(target: TableTarget, arguments: AuditArguments) -> AuditReport:

@@ -33,7 +33,7 @@ _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @accepts("topic", "reason", "limit")
 def dead_letters(request: OperationRequest) -> Any:
-    """Return counts by topic, reason, stage, and state, and the newest records with errors."""
+    """Return counts by topic, reason, stage, and state, followed by the newest records."""
     config, limit = request.config, request.count("limit", SHOWN, MOST)
     topic, reason = request.text_or_none("topic"), request.text_or_none("reason")
     table = DeadLetterTable(config, request.services)

@@ -71,9 +71,8 @@ class CompiledConnector:
     name: str
     target: Target
     config: Mapping[str, str]
-    sources: Mapping[
-        str, FieldValue
-    ]  # field that sets each key; keys that no field sets are missing
+    # field that sets each key; keys that no field sets are missing
+    sources: Mapping[str, FieldValue]
 
 
 class Compiler:

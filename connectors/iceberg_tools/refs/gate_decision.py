@@ -76,9 +76,8 @@ class UnpublishedCommits:
     published: int | None  # head of the ref
     failed: tuple[UnpublishedCommit, ...]  # commits that failed a check, oldest first
     commits: int  # number of unpublished commits, including commits that passed all checks
-    forward: (
-        bool  # whether the branch contains all commits on the ref, so the ref can move to its head
-    )
+    # whether the branch contains all commits on the ref, so the ref can move to its head
+    forward: bool
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -18,7 +18,7 @@ from connect_py.api.message_run import MessageRun
 from connectors.iceberg.config.table_config import compile_java_pattern
 from connectors.iceberg_tools.client_error_log import TO_THE_END, consumer_of
 
-TIMEOUT_SECONDS: Final = 30.0  # timeout of each request to the cluster
+TIMEOUT_SECONDS: Final = 30.0  # timeout for each request to the cluster
 _BATCH: Final = 1000
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SCHEMA: Final = pa.schema(
