@@ -26,9 +26,9 @@ import org.apache.iceberg.util.DataFileSet;
 import org.apache.iceberg.util.DeleteFileSet;
 
 /**
- * A table on fixed metadata that records the files of a row delta instead of committing them.
+ * A table with fixed metadata that records the files in a row delta instead of committing them.
  *
- * Spark calls this object while it plans and runs a MERGE, so Python cannot implement it. It uses the scans, file IO,
+ * Spark calls this object while it plans and runs a MERGE, so Python cannot implement it. It uses the scans, FileIO,
  * and encryption of the real table. It ignores the validations that Spark requests, because the real commit sets its
  * own. Janino compiles this class, so it has no lambdas and uses casts instead of generics.
  */
@@ -43,7 +43,7 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
 
     /**
      * @param branch the branch that is read, or null for main
-     * @param overrides table properties for this statement alone
+     * @param overrides table properties that apply only to this statement
      */
     public RecordedTable(TableOperations operations, TableMetadata metadata, String name, String branch, Map overrides) {
         super(new PinnedOperations(operations, metadata), name);
@@ -73,7 +73,7 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
         return (OverwriteFiles) recorder(OverwriteFiles.class);
     }
 
-    /** Returns the recorded files in one call: each call through py4j costs a round trip. */
+    /** Returns the recorded files in one call, because each call through py4j costs a round trip. */
     public Map report() {
         List locations = new ArrayList();
         int dataFiles = addedRows.size() + removedRows.size();
@@ -104,7 +104,7 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
         return report;
     }
 
-    /** Adds the recorded files to an update, which checks that the data files of the deletes still exist. */
+    /** Adds the recorded files to an update, which checks that the data files with deleted rows still exist. */
     public void addTo(RowDelta update) {
         for (Object each : addedRows) {
             update.addRows((DataFile) each);
@@ -129,7 +129,7 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
         }
     }
 
-    /** Adds the recorded files of a copy-on-write statement. */
+    /** Adds the files that were recorded for a copy-on-write statement. */
     public void addTo(OverwriteFiles update) {
         for (Object each : addedRows) {
             update.addFile((DataFile) each);
@@ -141,7 +141,7 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
         update.deleteFiles(rows, deletes);
     }
 
-    /** Sends executors a copy without this class. The inherited method is private to the package of `BaseTable`. */
+    /** Sends executors a copy that does not use this class. The inherited method is package-private. */
     Object writeReplace() {
         return SerializableTable.copyOf(this);
     }

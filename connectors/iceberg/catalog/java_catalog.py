@@ -38,7 +38,7 @@ CHANGE_COLUMNS: Final[Sequence[Mapping[str, Any]]] = tuple(
 )
 # The writer of a format 3 table expects these columns.
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")
-# Weight of opening a file, in bytes, when a MERGE plans its tasks. With Iceberg's default of 4 MB,
+# Cost of opening a file, in bytes, when a MERGE plans its tasks. With Iceberg's default of 4 MB,
 # Spark starts a task for every four small files.
 _OPEN_FILE_COST: Final = "65536"
 _DEFAULTS_SINCE: Final = 3  # first format version with column defaults

@@ -15,13 +15,13 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Maximum number of metadata files that a session caches. This is the number of tables that are
+# Maximum number of metadata files that a session caches. By default, at most this many tables are
 # committed concurrently. A file with 1,000 snapshots requires several MB.
 _CACHED_METADATA: Final = 4
 
 
 class JavaClass:
-    """A Java class that caches its static members, because py4j looks up each access in the JVM."""
+    """A Java class whose static members are cached, because py4j looks up each one in the JVM."""
 
     def __init__(self, java_class: Any) -> None:
         self._java_class = java_class
@@ -73,7 +73,7 @@ class JavaClasses:
     # --- values
 
     def array(self, name: str, elements: Sequence[Any]) -> Any:
-        """Return a Java array with these elements, whose element type is the named class."""
+        """Return a Java array of the named class with these elements."""
         gateway: Any = self.spark.sparkContext._gateway
         return java_array(gateway, attrgetter(name)(gateway.jvm), elements)
 

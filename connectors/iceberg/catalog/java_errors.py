@@ -92,7 +92,7 @@ _LONGEST_CHAIN: Final = 10  # maximum number of exceptions to follow in a chain 
 
 
 def java_exception_of(error: BaseException) -> Any:
-    """Return the Java exception behind an error of py4j or pyspark, or None for other errors."""
+    """Return the Java exception behind an error from py4j or pyspark, or None for other errors."""
     return getattr(error, "java_exception", None) or getattr(error, "_origin", None)
 
 
@@ -108,7 +108,7 @@ def caused_by(error: BaseException, *names: str) -> bool:
 
 
 def is_statement_error(error: BaseException) -> bool:
-    """Return True if a statement or its evaluation is the cause, not the storage or the JVM."""
+    """Return True if a statement or its evaluation failed, and not the storage or the JVM."""
     return any(_OF_STATEMENT.match(name) for name, _ in _chain(java_exception_of(error)))
 
 

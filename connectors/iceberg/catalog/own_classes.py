@@ -80,7 +80,7 @@ def use_durable_files(jvm: Any) -> None:
 
 
 def java_array(gateway: Any, java_class: Any, elements: Sequence[Any]) -> Any:
-    """Return a Java array with these elements, whose element type is a py4j class."""
+    """Return a Java array of a py4j class with these elements."""
     array = gateway.new_array(java_class, len(elements))
     for index, element in enumerate(elements):
         array[index] = element

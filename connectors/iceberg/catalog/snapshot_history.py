@@ -14,7 +14,7 @@ _MAX_FILES: Final = 100  # maximum number of duplicate files in the history
 
 
 def read(table: JavaTable, ref: str) -> TableHistory:
-    """Return the history of a ref for an audit, after reading all manifests of its snapshots."""
+    """Return the history of a ref for an audit. This reads all manifests of the ref's snapshots."""
     metadata = table.metadata()
     head = metadata.head(ref)
     snapshot_by_file: dict[str, int] = {}  # path of a file -> ID of the snapshot that added it

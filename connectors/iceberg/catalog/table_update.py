@@ -98,7 +98,10 @@ class TableUpdate:
         self.snapshot: Any = None  # the Java snapshot, once a method has created it
 
     def base(self) -> TableMetadata:
-        """Return the metadata that the swap replaces. The swap fails if it is no longer current."""
+        """Return the metadata that the swap replaces.
+
+        The swap fails if this metadata is no longer current at that time.
+        """
         return self._java.metadata(self._base)
 
     @property

@@ -58,7 +58,7 @@ class Attempt:
         Args:
             catalog: The catalog of the table, with the Spark session.
             table: The loaded table.
-            request: The request, resolved for the loaded metadata.
+            request: The commit request, as the rules resolved it for the loaded metadata.
             strategy: The strategy for the commit, and the reason for it.
             stack: The exit stack that closes the relations that the attempt opens.
         """
@@ -75,8 +75,8 @@ class Attempt:
         self.is_truncate = any(file.kind is StagedKind.TRUNCATES for file in request.files)
         # True if the table has the column with the source order of the changes.
         self.is_ordered = request.ordered and ORDER in self.metadata.column_names()
-        # Folder for the files that this commit writes. Rule 18 of the commit protocol recognizes
-        # them by the folder's prefix.
+        # Folder for the files that this commit writes. A later epoch recognizes orphan files by the
+        # folder's prefix (rule 18 of the commit protocol).
         self.folder = f"{request.file_prefix}{request.commit_id}-made"
         self._stack = stack
         self.rows = CycleRows()
@@ -105,11 +105,11 @@ class Attempt:
         return self.recorded.relation if self.strategy in MERGES else None
 
     def head_rows(self) -> DataFrame:
-        """Return the rows at the head, with the current columns."""
+        """Return the rows at the head, with the table's current columns."""
         return self.own_columns(self.spark.table(self.recorded.relation))
 
     def rows_after_change(self) -> DataFrame:
-        """Return the rows of the table with the recorded files of the change applied."""
+        """Return the table's rows with the recorded change applied."""
         relation = self._stack.enter_context(self.table.show(self.change, self.request.ref))
         return self.own_columns(self.spark.table(relation))
 
@@ -144,7 +144,7 @@ class Attempt:
 
         Args:
             rows: The rows.
-            extra: The additional columns, as fields of Iceberg's schema JSON.
+            extra: The additional columns, as fields in Iceberg's schema JSON.
         """
         names = [*self.metadata.column_names(), *(field["name"] for field in extra)]
         rows = rows.select(*map(quoted, names)).coalesce(1)

@@ -146,7 +146,7 @@ class CycleOrder:
     def _without_old(self, changes: DataFrame) -> DataFrame:
         """Add the column `_STATE`, which marks changes that are too old.
 
-        A change is too old if a truncate or the row in the table is later.
+        A change is too old if a truncate or the row in the table is newer.
         """
         old = f"{ORDER} < {literal(self._truncate)}"
         if self._attempt.target is not None:

@@ -77,7 +77,7 @@ class LedgerMovedError(Exception):
 
 
 class CommitEngine:
-    """Commits staged files to the tables of one catalog, one commit at a time."""
+    """Commits staged files to the tables in one catalog, one commit at a time."""
 
     def __init__(self, catalog: JavaCatalog, settings: EngineSettings) -> None:
         self._catalog = catalog
@@ -163,7 +163,7 @@ class CommitEngine:
     def _find_replaced_rows(
         self, run: CommitRun, table: JavaTable, request: CommitRequest, stack: ExitStack
     ) -> Attempt:
-        """Run 4b and 4c on the head of the loaded table.
+        """Run steps 4b and 4c on the head of the loaded table.
 
         Raises:
             StaleAttemptError: A file disappeared while it was read, because another writer replaced
@@ -193,7 +193,7 @@ class CommitEngine:
         return attempt
 
     def _swap(self, run: CommitRun, table: JavaTable, attempt: Attempt) -> int:
-        """Run 4d and 4e on the newest metadata. Return the ID of the snapshot that landed.
+        """Run steps 4d and 4e on the newest metadata. Return the ID of the snapshot that landed.
 
         Raises:
             StaleAttemptError: The change of the attempt is not valid for this metadata.
@@ -265,7 +265,7 @@ class CommitRun:
     swaps: dict[int, tuple[TableUpdate, Attempt]] = field(default_factory=dict)
     landed: int | None = None  # ID of the snapshot that landed
     tries: int = 0
-    failure: Exception | None = None  # error of the last attempt; None after a schema change
+    failure: Exception | None = None  # error from the last attempt; None after a schema change
     is_final: bool = False  # True if no further attempt can succeed
     conflicts: int = 0  # number of failed attempts that were retried
 
@@ -315,7 +315,7 @@ class CommitRun:
         """
         self.landed = snapshot_id
         outcome = self.outcome(CommitStatus.COMMITTED, "it had already landed", snapshot_id)
-        if snapshot_id not in self.swaps:  # an earlier call of `commit` sent the swap
+        if snapshot_id not in self.swaps:  # an earlier call to `commit` sent the swap
             return outcome
         _, attempt = self.swaps[snapshot_id]
         for rule in self.rules:

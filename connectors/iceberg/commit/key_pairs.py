@@ -31,7 +31,7 @@ class PairRow:
     pair: str | None = None  # ID of the pair
     place: tuple[object, ...] = ()  # sort key among halves with equal pair IDs
     partial: bool = False  # True if the row must be completed
-    # the insert that began the lifetime: its half, pair ID, and number among equal pair IDs
+    # the insert that began the lifetime: its half, pair ID, and number among pairs with this ID
     begun_by: tuple[int, str, int] | None = None
 
 
@@ -72,7 +72,7 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
     plan = PairPlan()
 
     def delete_of(row: PairRow) -> PairRow | None:
-        """Return the delete that belongs to the insert that began a row's lifetime, if read."""
+        """Return the delete whose insert began a row's lifetime, or None if it was not read."""
         assert row.begun_by is not None
         _, pair, number = row.begun_by
         # The change may have been read twice, for example because offsets were altered. Prefer a

@@ -1,4 +1,4 @@
-"""Removal of files that earlier epochs left in a table's location (rule 18 of the protocol)."""
+"""Removes files that earlier epochs left in a table's location (rule 18 of the commit protocol)."""
 
 from __future__ import annotations
 

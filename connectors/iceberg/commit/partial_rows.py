@@ -60,7 +60,7 @@ OPEN_PAIRS: Final = "connect-py.open-pairs."
 _LACKING: Final = "__lacking"  # names of the columns whose values are unknown
 _SENT: Final = "__sent"  # this change, or an earlier change in its lifetime, has a value
 _DELETE: Final = "__delete"
-# number of the lifetime within its key and the cycle, 0 if it began before the cycle
+# number of the lifetime among the key's lifetimes in the cycle; 0 if it began before the cycle
 _LIFETIME: Final = "__lifetime"
 # prefix of the columns HALF, PAIR, and RANK of the change that began the lifetime
 _FROM: Final = "__from_"
@@ -107,7 +107,7 @@ def has_open_pairs(attempt: Attempt) -> bool:
 def open_pairs_property(
     metadata: TableMetadata, property_key: str, summary: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the table property to set with a commit that has this summary, if it changes.
+    """Return the table property that a commit with this summary must change, if any.
 
     An empty value means that no pair is open.
     """
@@ -164,7 +164,7 @@ class _PartialRows:
         partial = rows.where(PARTIAL)
         if has_pairs:
             images, fills = self._match_pairs(rows, path)
-            # array literals in the plan of a write break Spark's optimizer
+            # array literals in the query plan of a write break Spark's optimizer
             partial = self._from_images(partial, images, fills).localCheckpoint()
         else:
             self._report_unknown(self._count_unknown(partial))
@@ -189,7 +189,7 @@ class _PartialRows:
         rows = rows.selectExpr("*", f"{lacking} AS {_LACKING}", is_delete)
         if self._order is None:
             return rows
-        for kind in (StagedKind.ROWS, StagedKind.DELETES):  # files of all partitions
+        for kind in (StagedKind.ROWS, StagedKind.DELETES):  # they may change the same keys
             if group := [file for file in self._files if file.kind is kind]:
                 other_rows = with_files(self._attempt.staged(group)).drop(OFFSET, PARTIAL)
                 other_rows = other_rows.selectExpr(
@@ -274,7 +274,7 @@ class _PartialRows:
     # --- the values of other rows
 
     def _from_table(self, rows: DataFrame) -> DataFrame:
-        """Fill in values from the table in lifetimes that began before the cycle.
+        """Fill missing values from the table if a row's lifetime began before the cycle.
 
         `_SENT` becomes true if the table has the row.
         """

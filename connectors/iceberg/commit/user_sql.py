@@ -147,7 +147,7 @@ def create_for(
     fields: Sequence[Mapping[str, Any]],
     properties: Mapping[str, str],
 ) -> JavaTable:
-    """Create a table with these columns, unless it exists, and load it."""
+    """Load a table. If it does not exist, create it with these columns first."""
     schema = json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
     if catalog.create(name, schema, None, {**CREATED_PROPERTIES, **properties}):
         log.info("created table %s", name, extra={"action": "table_created", "table": name})
@@ -169,7 +169,7 @@ def required_changes(
         setting: The setting whose SQL or function returned the columns, for messages.
         table: The table.
         fields: The columns that the SQL or function returned.
-        begins: See `judge`.
+        begins: True if the sink creates the table, which then gets all columns (see `judge`).
 
     Raises:
         TableUnsuitableError: The policy, or Iceberg, refuses a change.
@@ -221,7 +221,7 @@ def in_columns_of(rows: DataFrame, table: JavaTable) -> DataFrame:
 def checked(table: str, setting: str, keys: Sequence[str], rows: DataFrame) -> Iterator[None]:
     """Check the keys of the rows that a query or function returned.
 
-    The rows are cached within the block.
+    The rows are cached within the `with` block.
 
     Raises:
         TableUnsuitableError: A key is null or duplicate.

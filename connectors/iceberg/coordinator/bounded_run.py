@@ -26,7 +26,7 @@ from connectors.iceberg.protocol.source_progress import TopicInfo
 log = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 600.0  # between two bounds messages; the channel retains messages for one day
-CHECK_SECONDS = 1.0  # between two checks of the floors and the group offsets
+CHECK_SECONDS = 1.0  # between two checks of whether the bounds have been reached
 STOP_SECONDS = 10.0  # between two requests to stop
 
 

@@ -104,7 +104,7 @@ def create_topic(
 
 
 def create_channel(client_config: ClientConfig, topic: str) -> None:
-    """Create the channel topic unless it exists. Raises the errors of `create_topic`."""
+    """Create the channel topic unless it exists. Raises the same errors as `create_topic`."""
     config = {
         "cleanup.policy": "delete",
         "retention.ms": str(RETENTION_MS),

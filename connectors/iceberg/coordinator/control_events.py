@@ -174,5 +174,5 @@ def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetim
 
 
 def _bytes(text: str) -> bytes:
-    """Return the 16 bytes of a UUID."""
+    """Convert a UUID string to its 16 bytes."""
     return uuid.UUID(text).bytes

@@ -135,7 +135,7 @@ class CoordinatorParts:
 class RunStatus:
     """Progress of one run."""
 
-    started: bool = False  # True once the topics and tables that the run requires were available
+    started: bool = False  # True if the topics and tables that the run requires were available
     completed_cycle: bool = False
 
 
@@ -387,7 +387,7 @@ class CoordinatorEpoch:
         self._schedule_checked_ms = 0
 
     def run(self, actions: list[CoordinatorAction]) -> None:
-        """Perform actions until the epoch ends. Raises the errors of `run_epoch`."""
+        """Perform actions until the epoch ends. Raises the same errors as `run_epoch`."""
         state = self._state
         self._write_bounds()
         self._perform_all(actions)
@@ -626,7 +626,7 @@ class CoordinatorEpoch:
         answer: Callable[[Any], list[CoordinatorAction]],
         failed: Callable[[ConnectError], list[CoordinatorAction]] | None = None,
     ) -> None:
-        """Pass the result of a call to the state, on the coordinator's thread."""
+        """Pass the result of a call to the state machine on the coordinator's thread."""
 
         def decide() -> list[CoordinatorAction]:
             error = future.exception()

@@ -1,4 +1,4 @@
-"""`NewTable`: a table that the sink creates, from its first rows and the configuration."""
+"""`NewTable`: definition of a new table, derived from its first rows and the configuration."""
 
 from __future__ import annotations
 

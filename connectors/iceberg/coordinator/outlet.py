@@ -1,8 +1,8 @@
 """`Outlet`: plug-in interface for publishers of events about a connector.
 
 Entry points in the group `connect_py.iceberg.outlets` are functions that create an outlet from the
-configuration, the context of task 0, and its metrics. An outlet is loaded only if the configuration
-requires it.
+configuration, the context of task 0, and the sink's metrics. An outlet is loaded only if the
+configuration requires it.
 """
 
 from __future__ import annotations

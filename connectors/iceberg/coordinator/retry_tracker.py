@@ -47,9 +47,9 @@ class _Failure:
     logged_at: float
     counted_at: float
     attempted_at: float
-    intervals: int = 0  # commit intervals since the first attempt
+    intervals: int = 0  # number of commit intervals since the first attempt
     kind: str | None = None  # last logged reason, without its numbers
-    suppressed: int = 0  # repetitions since the last log line
+    suppressed: int = 0  # number of repetitions since the last log line
 
 
 class RetryTracker:
@@ -206,7 +206,7 @@ class RetryTracker:
             self._show(waiting, table, None)
 
     def _show(self, waiting: Waiting, table: str, why: str | None) -> None:
-        """Report the reason for waiting in status and metrics, or None if no rows wait."""
+        """Report in status and metrics why rows wait, or None if no rows wait."""
         subjects = {Waiting.BEGIN: COORDINATOR, Waiting.OPEN: table_to_open(table)}
         self._context.waits(subjects.get(waiting, f"commit to table {table}"), why)
         self._metrics.waiting(waiting.value, table, why)

@@ -178,7 +178,7 @@ class TableManager:
             return None
 
     def view_to_commit(self, name: str) -> TableView | None:
-        """Load the protocol's view of a table before a commit. A failure is a failed commit."""
+        """Load the protocol's view of a table for a commit. An error counts as a failed commit."""
         with self._attempt(name):
             view = self.view(name)
         if view is None:
@@ -624,7 +624,7 @@ def _utc(timestamp_ms: int | None) -> datetime | None:
 
 
 def _file_order(terms: Sequence[SortTerm]) -> tuple[tuple[str, bool, bool], ...]:
-    """Return the columns that sort the rows of a file.
+    """Return the columns by which the rows in a file are sorted.
 
     The list ends before the first term whose order differs from the order of its column.
     """

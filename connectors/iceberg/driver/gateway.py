@@ -36,7 +36,8 @@ OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options with shell quo
 PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"
 
 _MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # argument of the launcher
-# main class and arguments; it prints its port and secret, and exits when standard input is closed
+# main class and its arguments; the JVM prints its port and secret, and exits when standard input is
+# closed
 _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0")
 _ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -58,8 +59,8 @@ class SparkGateway(ChildProcess):
         for its processes.
 
         Args:
-            java_options: Options that override the variable and Spark's launcher, such
-                as `-Xmx2g`.
+            java_options: JVM options such as `-Xmx2g`. They take precedence over the options in
+                CONNECT_PY_SPARK_JAVA_OPTIONS and those of Spark's launcher.
             log_path: The file to which the JVM's output is appended. If None, the JVM shares the
                 output of this process.
 

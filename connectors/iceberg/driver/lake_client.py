@@ -124,9 +124,9 @@ class LakeClient:
         *args: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Call `LakeSession.run` with a function that ends within this time unless it hangs.
+        """Call `LakeSession.run` with a function that ends within `seconds` unless it hangs.
 
-        The call's deadline is `deadline_seconds` later.
+        The deadline for the call is `seconds` plus `deadline_seconds`.
         """
         result: T = self.call(
             Request(name, "run", (name, function, *args), seconds + self.deadline_seconds, keywords)
@@ -240,8 +240,8 @@ class LakeSessions:
         """Create a pool without open sessions.
 
         Args:
-            create_client: Returns a client without a connection. All clients are configured
-                equally.
+            create_client: Returns a client without a connection. All clients have the same
+                configuration.
             report_waiting: Called with the reason for waiting while the driver is not running, and
                 with None after it has started.
             on_replaced_driver: Called once for each driver that replaces another one.

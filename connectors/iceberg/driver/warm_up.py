@@ -47,7 +47,7 @@ IDLE_SECONDS: Final = 5.0  # time without a request before a step starts
 # idle time before the first request; shorter, because a waiting task connects immediately
 FIRST_IDLE_SECONDS: Final = 0.5
 COMMIT: Final = "commit"  # method of the request that ends the warm-up
-# format versions of the tables; 2 is first because it is the default of connectors
+# format versions of the tables; 2 is first because it is the connectors' default
 _VERSIONS: Final = (2, 3)
 _LEDGER: Final = "connect-py.ledger.training"
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEFORE_WRITE, AFTER_WRITE = "before_compaction_write", "after_compaction_write"  # fault points
-COMPACTION_KEY: Final = "connect-py.compaction"  # summary entry: the connector
+COMPACTION_KEY: Final = "connect-py.compaction"  # summary entry with the connector's name
 # share of the target size below which a file is small, as in Iceberg's bin packing
 SMALL: Final = 0.75
 TARGET_BYTES: Final = 512 << 20  # Iceberg's default
@@ -234,7 +234,7 @@ def select_files(
 def small_files(
     files: Sequence[DataFileStats], target_bytes: int
 ) -> Mapping[str, list[DataFileStats]]:
-    """Return the small files by partition."""
+    """Return the small files, grouped by partition."""
     groups: dict[str, list[DataFileStats]] = defaultdict(list)
     for file in files:
         if file.size < SMALL * target_bytes:
@@ -347,7 +347,7 @@ def _health(
 def _with_files(
     health: TableHealth, files: Sequence[DataFileStats], target_bytes: int
 ) -> TableHealth:
-    """Add the counts of the data files.
+    """Add the counts that can be determined only from the data files.
 
     Unlike the counts in the snapshot summary, these counts exclude deletes of rows that have since
     been removed by a rewrite.
@@ -420,7 +420,7 @@ class _ScanPlan:
 def _read_plan(
     document: Mapping[str, Any],
 ) -> tuple[list[DataFileStats], dict[int, frozenset[int]], dict[int, tuple[int, int]]]:
-    """Return the data files of a scan, and the tasks and positions of its delete files."""
+    """Return a scan's data files, and the tasks and positions of its delete files."""
     deletes = document.get("delete-files") or []
     users: dict[int, set[int]] = defaultdict(set)
     positions: dict[int, tuple[int, int]] = {}

@@ -34,7 +34,7 @@ class FullMaintenance(Protocol):
         """Create a connector's maintenance. `spark` configures the coordinator's sessions."""
 
     def commit(self, table: str, *aggregates: str) -> AbstractContextManager[None]:
-        """Return a context manager that keeps actions off these tables during a commit."""
+        """Return a context manager that prevents maintenance of these tables during a commit."""
 
     def watch(self, table: str, *, changed: bool = False) -> None:
         """Start maintaining one of the connector's tables. Inspect it soon if it was changed."""

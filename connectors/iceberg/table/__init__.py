@@ -1,1 +1,1 @@
-"""Tables as plain values."""
+"""Table descriptions, table requests, and schema changes as plain values."""

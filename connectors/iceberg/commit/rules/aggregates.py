@@ -147,7 +147,7 @@ class Aggregates(CommitRule):
         The aggregates are updated when a held commit is published.
 
         Raises:
-            TableUnsuitableError: A query fails, or its result does not fit its table.
+            TableUnsuitableError: A query fails, or its result does not fit the aggregate.
             SchemaChangesPendingError: A query returns columns that require approval.
         """
         request = attempt.request

@@ -1,6 +1,7 @@
 """`ApprovalBranch`: writes commits that await approval to a separate branch.
 
-See rule 34 of the commit protocol.
+A commit is held if it violates an expectation with the action `hold`. The approval branch contains
+held commits until a user publishes or discards them. See rule 34 of the commit protocol.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ApprovalBranch(CommitRule):
             update.begin_branch(attempt.target_ref, None if head is None else head["snapshot-id"])
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Record why commits are held, and remove an existing branch if this commit is visible."""
+        """Record why commits are held. Remove the approval branch if this commit is visible."""
         request, base = attempt.request, update.base()
         branch, is_visible = request.unpublished_branch, _is_visible(attempt)
         if branch in base.refs and is_visible:

@@ -42,7 +42,10 @@ NAMES: Final = "_expectations"  # column in rejected rows that lists the violate
 
 
 class Expectations(CommitRule):
-    """Counts rows that violate expectations. Drops these rows, or fails or holds the commit."""
+    """Counts rows that violate expectations, and performs the configured actions.
+
+    An action drops these rows, fails the commit, or holds it until a user approves it.
+    """
 
     changes_rows = True
 
@@ -99,7 +102,7 @@ class ExpectationCheck:
         Return the remaining rows, or None if no row was dropped.
 
         Raises:
-            ExpectationFailedError: An expectation whose action is to fail the task is violated.
+            ExpectationFailedError: An expectation with the action `fail` is violated.
             TableUnsuitableError: A condition cannot be applied to this table.
         """
         self.failed = self._count(rows, self._conditions)
@@ -126,7 +129,7 @@ class ExpectationCheck:
         """Run the queries.
 
         Raises:
-            ExpectationFailedError: An expectation whose action is to fail the task is violated.
+            ExpectationFailedError: An expectation with the action `fail` is violated.
             TableUnsuitableError: A query cannot be evaluated or does not return one boolean.
         """
         with without_paths(spark), as_views(spark, views):
@@ -148,7 +151,7 @@ class ExpectationCheck:
             return {}
         for each in conditions:
             with self._naming(each):
-                rows.where(_is_met(each))  # analysis by Spark detects invalid conditions
+                rows.where(_is_met(each))  # Spark's analysis detects invalid conditions
         from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
         counts = rows.agg(*(F.count_if(~_is_met(each)) for each in conditions)).first()

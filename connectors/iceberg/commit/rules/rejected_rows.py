@@ -171,7 +171,7 @@ class RejectedRows(CommitRule):
         fault_point("before_rejected_commit")
         outcome = self._commit(append)
         fault_point("after_rejected_commit")
-        if outcome.status is not CommitStatus.COMMITTED:  # another coordinator may have done it
+        if outcome.status is not CommitStatus.COMMITTED:  # another coordinator may have committed
             raise CatalogUnavailableError(f"{name}: rejected rows wait: {outcome.reason}")
         log.info(
             "table %s: appended %s to %s",

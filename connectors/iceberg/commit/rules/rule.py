@@ -1,8 +1,8 @@
 """`CommitRule`: an optional feature of commits.
 
-The engine calls the hooks of the rules that a commit uses on the commit thread of the driver. The
-hooks are called in the order in which `CommitRule` defines them. Within a hook, the rules are
-called in the order of `RuleSet.of`.
+The engine calls the hooks of the rules that a commit uses. It calls them on the driver thread that
+runs the commit, in the order in which `CommitRule` defines the hooks. For each hook, it calls the
+rules in the order that `RuleSet.of` returns.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class ScheduledTags(CommitRule):
     """Tags the last state of each hour, day, week, or month, and removes tags that are too old."""
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Move the ledger tag to this commit, and update the scheduled tags.
+        """Move the ledger tag, which marks the last commit, and update the scheduled tags.
 
         The previous head is tagged if it is the last snapshot of a period. A tag points to the
         snapshot that readers of the ref saw at the end of the period. The first commit after the
