@@ -164,7 +164,7 @@ class Attempt:
     # --- validity
 
     def check_valid_for(self, base: TableMetadata, request: CommitRequest) -> None:
-        """Check that the change of this attempt can be applied to newer metadata (rule 16).
+        """Check that this attempt's change can be applied to newer metadata (rule 16).
 
         Raises:
             StaleAttemptError: The commit ref was redirected or rolled back, or it moved although

@@ -132,7 +132,7 @@ class CommitEngine:
         while True:
             if run.is_outcome_unknown:
                 fault_point(LOOKING_AGAIN)
-            with translating(run.request.table):  # 4a, also after the last attempt (rule 17)
+            with translating(run.request.table):  # step 4a, also after the last attempt (rule 17)
                 table = run.table = self._catalog.load(run.request.table)
             run.is_outcome_unknown = False
             self.rules.settle(table, run.request.property_key, run.request)
@@ -196,7 +196,7 @@ class CommitEngine:
         """Run steps 4d and 4e on the newest metadata. Return the ID of the snapshot that landed.
 
         Raises:
-            StaleAttemptError: The change of the attempt is not valid for this metadata.
+            StaleAttemptError: The attempt's change is not valid for this metadata.
             LedgerMovedError: Another coordinator has committed.
             ConnectError: The catalog refused the swap, or its outcome is unknown.
         """

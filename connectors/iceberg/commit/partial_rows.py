@@ -170,7 +170,7 @@ class _PartialRows:
             self._report_unknown(self._count_unknown(partial))
         return partial.where(_IS_ROW)
 
-    # --- the changes of the cycle
+    # --- changes in the cycle
 
     def _all_changes(self, files: Sequence[StagedFile]) -> DataFrame:
         """Return all relevant changes, with the names of the columns that each change lacks."""
@@ -271,7 +271,7 @@ class _PartialRows:
         names = self._attempt.metadata.names_by_id()
         return [names[ids[name]] for name in file.unavailable if ids.get(name) in names]
 
-    # --- the values of other rows
+    # --- values from other rows
 
     def _from_table(self, rows: DataFrame) -> DataFrame:
         """Fill missing values from the table if a row's lifetime began before the cycle.

@@ -49,7 +49,7 @@ class TableExecutor:
         *arguments: _P.args,
         **keywords: _P.kwargs,
     ) -> Future[_T]:
-        """Schedule a call of a function with these arguments on one of the threads.
+        """Schedule a call to a function with these arguments on one of the threads.
 
         Args:
             tables: The tables that the call uses, or EVERY_TABLE.

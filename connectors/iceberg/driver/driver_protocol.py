@@ -11,7 +11,7 @@ from connectors.iceberg.protocol.commit_request import EngineSettings
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """The first call of a connection."""
+    """The first call on a connection, which opens a session."""
 
     user: str  # name of the connector, for logs and as the name of its Spark scheduler pool
     catalog: str

@@ -64,7 +64,7 @@ class LakeSession:
     """
 
     def __init__(self, spark: SparkSession, catalog: str, settings: EngineSettings) -> None:
-        """Open the catalog that the settings of the Spark session define.
+        """Open the catalog that the Spark session's settings define.
 
         Raises:
             CatalogUnavailableError, ConnectError: The catalog cannot be created.

@@ -259,7 +259,7 @@ class Aggregates(CommitRule):
         if metadata.properties.get(QUERY + group) != aggregate.digest:
             return "its query has changed"
         if last_commit(attempt.metadata, attempt.request.ref) != lookup.ledger.commit:
-            return "it does not contain the last change of that table"
+            return "it does not contain the last change to that table"
         return ""
 
     def _query(
