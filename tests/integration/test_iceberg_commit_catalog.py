@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from multiprocessing import Pipe
@@ -290,6 +291,18 @@ class EndlessSession(LakeSession):
     def sum(self) -> Any:
         return self.spark.range(10).selectExpr("sum(id)")._jdf.toJSON().collectAsList()[0]
 
+    def refer_to_itself(self) -> None:
+        cycle = Cycle()
+        cycle.itself = cycle
+        Cycle.newest = weakref.ref(cycle)
+
+
+class Cycle:
+    """An object that only the garbage collector can free."""
+
+    newest: weakref.ref[Cycle]
+    itself: Cycle
+
 
 def serve(lake: Lake, connection: Connection) -> None:
     metrics, warm_up = driver_program.DriverMetrics(), WarmUp(lake.runtime)
@@ -315,6 +328,9 @@ def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
         client.call(Request("shop.orders", "endless", (), 2.0)).result(60.0)
     total = client.call(Request("shop.orders", "sum", (), 60.0)).result(60.0)
     assert total == '{"sum(id)":45}'
+    client.call(Request("shop.orders", "refer_to_itself", (), 60.0)).result(60.0)
+    client.call(Request("shop.orders", "sum", (), 60.0)).result(60.0)  # behind the collection
+    assert Cycle.newest() is None
     client.close()
     serving.join()
 

@@ -131,3 +131,10 @@ def test_plain_commit_loads_the_metadata_twice(lake: Lake) -> None:
     assert (calls["JavaCatalog.load"], calls["TableUpdate.__init__"]) == (1, 1)
     assert "JavaTable.refresh" not in calls
     assert "JavaTable.has_changed" not in calls
+
+
+def test_commits_leave_no_allocators_of_readers_behind(lake: Lake) -> None:
+    request = plain_commit(lake, version=3)
+    root = lake.catalog.engine._catalog.java.iceberg("arrow.ArrowAllocation").rootAllocator()
+    lake.catalog.engine.commit(request)
+    assert root.getChildAllocators().size() == 0

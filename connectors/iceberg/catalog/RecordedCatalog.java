@@ -3,6 +3,8 @@ package connectpy;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
+import org.apache.iceberg.arrow.ArrowAllocation;
+import org.apache.iceberg.shaded.org.apache.arrow.memory.BufferAllocator;
 import org.apache.iceberg.spark.functions.SparkFunctions;
 import org.apache.iceberg.spark.source.SparkTable;
 import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
@@ -27,8 +29,31 @@ public class RecordedCatalog implements TableCatalog, FunctionCatalog {
         TABLES.put(key, table);
     }
 
+    /** Removes a table after its MERGE has ended. */
     public static void remove(String key) {
         TABLES.remove(key);
+        if (TABLES.isEmpty()) {
+            closeUnusedAllocators();
+        }
+    }
+
+    /**
+     * Iceberg's vectorized readers create an allocator for each task and never close it, so a JVM that runs for days
+     * would collect them. An allocator without memory is not in use; if a task allocates from it at this moment, closing
+     * it fails or only removes it from its parent.
+     */
+    private static void closeUnusedAllocators() {
+        Object[] allocators = ArrowAllocation.rootAllocator().getChildAllocators().toArray();
+        for (int i = 0; i < allocators.length; i++) {
+            BufferAllocator allocator = (BufferAllocator) allocators[i];
+            if (allocator.getAllocatedMemory() == 0) {
+                try {
+                    allocator.close();
+                } catch (IllegalStateException inUse) {
+                    continue;
+                }
+            }
+        }
     }
 
     public void initialize(String name, CaseInsensitiveStringMap options) {

@@ -10,6 +10,7 @@ sent the request.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -126,6 +127,8 @@ class SessionServer:
             with self._warm_up.request(request.method), log_context(client.user):
                 return self._call(client, request)
         finally:
+            # Tables of a commit are in reference cycles. Each keeps all snapshots in Java's heap.
+            gc.collect()
             self._metrics.add("requests_total")
             self._metrics.add("request_seconds_total", time.monotonic() - started)
 
@@ -243,6 +246,7 @@ def main(program: ServiceProgram) -> None:
         sys.exit(1)
     from connectors.iceberg.driver.warm_up import WarmUp  # local: see _import_slow_modules
 
+    gc.freeze()  # collections after requests need not traverse the imported modules
     ending = threading.Event()
     metrics, warm_up = DriverMetrics(), WarmUp(runtime)
 
