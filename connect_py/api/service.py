@@ -118,7 +118,7 @@ class ServiceProgram(Protocol):
         """Replace all metrics. Names consist of lowercase letters, digits, and underscores."""
 
     def log_context(self, connector: str) -> AbstractContextManager[None]:
-        """In a `with` block, attribute this thread's log lines to a connector."""
+        """Attribute this thread's log lines to a connector within a `with` block."""
 
     def wait_for_end(self) -> None:
         """Block until the worker requests an exit or has itself exited."""

@@ -331,7 +331,7 @@ def _converted(kernel: Kernel | None, data: pa.Array, run: Run) -> pa.Array:
 def with_default(
     values: pa.Array, lacking: pa.BooleanArray | None, field_: Mapping[str, Any]
 ) -> pa.Array:
-    """In rows that lack the field, replace the values with the column's write default.
+    """Replace the values of rows that lack the field with the column's write default.
 
     Args:
         values: The converted values.

@@ -21,7 +21,7 @@ WAITING, REFUSED, UNDECIDED = 1, 1, 2
 
 
 class Reject(Enum):
-    """How the rows in rejected commits are handled."""
+    """Treatment of the rows in rejected commits."""
 
     REPLAY = "replay"
     DROP = "drop"
