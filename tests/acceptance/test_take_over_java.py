@@ -279,7 +279,7 @@ def test_java_worker_and_ours_refuse_to_share_a_group(place: Place) -> None:
     java = place.java.start()
     second = place.other(WorkerProcess).start(wait=False)
     assert second.wait(SETTLE_SECONDS) == START_FAILED
-    assert "probably Java workers: stop all of them" in second.log_end()
+    assert "probably Java workers; stop all of them" in second.log_end()
     assert java.healthy()
     java.stop()
 

@@ -128,7 +128,7 @@ def test_an_empty_file_of_users_lets_everybody_in(tmp_path: Path) -> None:
 def test_what_cannot_protect_the_api_is_refused_at_start(tmp_path: Path) -> None:
     for extension, environment, text in (
         ("com.example.Other", {}, "is a Java class and cannot be loaded"),
-        (EXTENSION, {}, "needs KAFKA_OPTS"),
+        (EXTENSION, {}, "requires KAFKA_OPTS"),
         (EXTENSION, jaas(tmp_path, "", "KafkaServer"), "has no entry KafkaConnect"),
         (
             EXTENSION,
