@@ -153,7 +153,7 @@ class ConnectorStatus:
     connector: Status
     tasks: Mapping[int, Status]
     type: str
-    stop_reason: str | None = None  # from the task that requested the stop
+    stop_reason: str | None = None  # reason given by the task that requested the stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class Herder(ABC):
 
     @abstractmethod
     def stage(self) -> Stage | None:
-        """Return the current or last stage of the herder's thread, or None if it has had none."""
+        """Return the current or last stage of the herder's thread, or None if there was none."""
 
     @abstractmethod
     def started(self) -> bool:
@@ -268,7 +268,7 @@ class Herder(ABC):
     def stopping(self) -> bool:
         """Return True if the worker is shutting down.
 
-        A failed request may succeed on another worker or after a restart.
+        A request that failed for this reason may succeed on another worker or after a restart.
         """
         return False
 
@@ -437,8 +437,8 @@ class Herder(ABC):
     def set_logger_level(self, namespace: str, level: str) -> list[str]:
         """Set the level of a logger and of all loggers whose names start with its name.
 
-        The level applies to this worker and its child processes. It is one of Kafka Connect's level
-        names in upper case. Returns the sorted names of the loggers whose level has changed.
+        `level` is one of Kafka Connect's level names in upper case. It applies to this worker and
+        its child processes. Returns the sorted names of the loggers whose level has changed.
         """
 
     @abstractmethod

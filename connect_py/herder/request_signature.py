@@ -1,4 +1,4 @@
-"""Signatures of requests between workers.
+"""Signs requests between workers, and verifies the signatures.
 
 A signature is an HMAC of the raw request body, computed with the session key from the config topic.
 """

@@ -37,7 +37,7 @@ class UnknownPluginError(NotFoundError):
 
 
 class AmbiguousPluginError(ConnectError):
-    """Several plugins have this alias. The message is Kafka Connect's, and lists their names."""
+    """Several plugins have this alias. The message is Kafka Connect's and lists their names."""
 
 
 class PluginRegistry:
@@ -163,7 +163,7 @@ class PluginRegistry:
         return self.find(name, *CONNECTORS, versions=versions)
 
     def connector_of(self, config: Mapping[str, str | None]) -> Plugin:
-        """Return the connector class and version that a configuration requests.
+        """Return the plugin with the connector class and version that a configuration requests.
 
         Raises the same errors as `find`.
         """

@@ -57,8 +57,8 @@ class Channel:
     """One end of a connection. A single thread calls `receive`; all other methods are thread-safe.
 
     A buffered channel never blocks the sender, because a dedicated thread writes the messages in
-    order. The worker's ends are buffered, because a suspended or busy child does not read and pipe
-    buffers are small. On an unbuffered channel, the calling thread writes the message. The
+    order. The worker's ends are buffered, because a suspended or busy child does not read, and
+    pipe buffers are small. On an unbuffered channel, the calling thread writes the message. The
     children's ends are unbuffered, so a child blocks while the worker is suspended, and no message
     that it has sent is lost when it exits.
     """
@@ -201,7 +201,7 @@ class Channel:
             self._messages.put(_END)
 
     def close(self, reason: Exception | None = None) -> None:
-        """Close this end once all queued messages are written or the other end has been closed.
+        """Close this end once all queued messages have been written or the other end has closed.
 
         Calls in progress fail with `reason`. May be called repeatedly and from any thread.
         """

@@ -124,7 +124,7 @@ class ChildProcess:
 
         The child is reaped only after that.
         """
-        if self._detached or not hasattr(os, "waitid"):  # macOS has `waitid` only since Python 3.13
+        if self._detached or not hasattr(os, "waitid"):  # on macOS, `waitid` requires Python 3.13
             process.wait()
         else:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -35,7 +35,7 @@ from connect_py.process.child_launcher import die_with_parent
 EXIT_WORKER_LOST: Final = 70
 EXIT_LEASE_ENDED: Final = 71
 HEARTBEAT_SECONDS: Final = 1.0
-# short, because a wait does not count the time during which the machine is suspended
+# short, because time that the machine spends suspended does not count toward a wait
 _LEASE_CHECK_SECONDS: Final = 0.5
 _RETAINED_BYTES: Final = 64 << 20
 _COLLECTOR_THRESHOLDS: Final = (100_000, 50, 100)
@@ -74,7 +74,7 @@ class ExtendLease:
 def run_child(
     main: str, environment: Mapping[str, str], connection: Connection[Any, Any], argument: object
 ) -> None:
-    """Call `module:function` with the channel and one argument, in the worker's environment.
+    """Call `module:function` with the channel and one argument, using the worker's environment.
 
     This function is the entry point of a forked process. It imports the main function by name, so
     the worker does not need to import it.
@@ -91,7 +91,7 @@ def run_child(
 def prepare_child(
     channel: Channel, context: LogContext, log_levels: Mapping[str, int | None]
 ) -> None:
-    """Set up a forked process: ignore signals, log to the channel, limit Arrow to one thread."""
+    """Make a forked process ignore signals, log to the channel, and limit Arrow to one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker itself stops its children, in order
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with_parent()

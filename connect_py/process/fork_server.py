@@ -44,8 +44,9 @@ util.Finalize(None, _kill_children, exitpriority=10)
 class ForkServer:
     """Starts children that share the memory of the preloaded modules.
 
-    All instances share one server process. It preloads the modules that the first instance in use
-    lists. Children import other modules as needed. The server process creates no Kafka clients.
+    All instances share one server process. It preloads the modules that are passed to whichever
+    instance is used first. Children import other modules as needed. The server process creates no
+    Kafka clients.
     """
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
@@ -64,7 +65,7 @@ class ForkServer:
     ) -> ForkedProcess:
         """Start a child that runs `main(channel, argument)`.
 
-        `name` is the process name. `connection` is the child's end of a pipe; `channel` uses it.
+        `name` is the process name. `channel` wraps `connection`, the child's end of a pipe.
         """
         process = self._context.Process(
             target=run_child,

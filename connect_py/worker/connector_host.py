@@ -41,7 +41,7 @@ from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.worker_listener import WorkerListener
 
 CONNECTOR_MAIN: Final = "connect_py.worker.connector_process:run_connector_process"
-STOP_SECONDS: Final = 5.0  # time to stop a connector before it is abandoned
+STOP_SECONDS: Final = 5.0  # a connector that takes longer to stop is abandoned
 STOPPING: Final = "the worker is stopping"
 
 log = logging.getLogger(__name__)

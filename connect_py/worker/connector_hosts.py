@@ -39,7 +39,7 @@ class ConnectorHosts:
         try:
             return self.host_of(self._plugins.connector_of(config).location)
         except ConnectError:
-            return self._installed  # the process reports the error, which fails the connector
+            return self._installed  # the process reports the error, and the connector fails
 
     def host_of(self, location: str | None) -> ConnectorHost:
         """Return the host for a `plugin.path` folder. None selects the installed connectors."""

@@ -147,9 +147,9 @@ class AlterOffsets(ServiceUserRequest):
 
     The reply is its return value.
 
-    `offsets` is a mapping for a sink and a list of (partition, offset) pairs for a source. A
-    `ConnectError` or `NotImplementedError` from the connector keeps its class. Any other error
-    becomes a `RuntimeError`.
+    `offsets` is a mapping for a sink and a list of (partition, offset) pairs for a source. If
+    the connector raises a `ConnectError` or `NotImplementedError`, the call fails with an error of
+    that class. Any other error becomes a `RuntimeError`.
     """
 
     plugin: Plugin
@@ -194,7 +194,7 @@ class Reconfigure:
 class ConnectorEvent:
     """New state, waiting reason, or reconfiguration request of an instance.
 
-    `trace` is the stack trace of a FAILED state.
+    `trace` is the stack trace if the state is FAILED.
     """
 
     name: str

@@ -30,7 +30,7 @@ from connect_py.worker.connector_messages import AlterOffsets
 
 REQUEST_SECONDS: Final = 90.0  # maximum duration of a user's request
 READ_SECONDS: Final = 30.0
-COPY_SECONDS: Final = 10.0  # time to copy a stored change to the worker's offsets topic
+COPY_SECONDS: Final = 10.0  # maximum wait for the copy to the worker's offsets topic
 THREADS: Final = 4  # maximum number of requests that wait for Kafka or a connector concurrently
 
 Props: TypeAlias = Mapping[str, str]
@@ -279,7 +279,7 @@ def _wrapped_errors(message: str, *, keep: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _wrapped_group_errors(connector: str, *, reset: bool) -> Iterator[None]:
-    """Wrap errors from a change of consumer group offsets.
+    """Wrap errors from changing consumer group offsets.
 
     The change fails while the group has members.
     """

@@ -51,10 +51,10 @@ from connect_py.worker.connector_messages import (
     Validate,
 )
 
-# what a connector is reported to wait for while its `task_configs` fails
+# reported as the reason why a connector waits while its `task_configs` fails
 TASK_CONFIGS: Final = "task configurations"
 VALIDATORS: Final = 4  # maximum number of validations that run (or hang) concurrently
-# maximum number of concurrent operations; they have their own threads, as they may take hours
+# maximum number of concurrent operations, which have their own threads because they may take hours
 OPERATIONS: Final = 4
 
 log = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ class ConnectorInstance:
 
 
 class ConnectorProcess:
-    """Receives requests on the reading thread, and runs each on another thread, as it may hang."""
+    """Receives requests on the reading thread and runs them on others, because they may hang."""
 
     def __init__(self, channel: Channel, spec: ConnectorProcessSpec) -> None:
         self._channel = channel

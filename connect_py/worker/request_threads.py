@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-THREADS: Final = 8  # maximum per connector
+THREADS: Final = 8  # maximum number of threads per connector
 
 
 @dataclass(slots=True)

@@ -271,7 +271,7 @@ class _SocketFolder:
 
 
 class ServiceUser(UserState):
-    """One run of a task or connector, as a user of services. Closing it releases the services."""
+    """Represents one run of a task or connector as a user of services. `close` releases them."""
 
     def __init__(self, registry: ServiceRegistry, label: str, location: str | None) -> None:
         super().__init__(label, location)

@@ -49,10 +49,10 @@ class ServiceTimes:
     longest_backoff: float = 30.0
     stable: float = 60.0  # a process that was ready for this long resets the backoff
     grace: float = 5.0  # time from closing the channel to killing the process
-    # a service without users stops after this time, so a restarted connector can reuse it
+    # a service without users runs for this much longer, so a restarted connector can reuse it
     linger: float = 2.0
     early: float = 60.0  # a service that was requested in advance waits this long for a user
-    # a service that was started with the worker waits longer, until its tasks have been assigned
+    # a service that was started with the worker waits longer, because tasks must first be assigned
     prestart: float = 600.0
     # a process that a user has reported as broken is reused if it is still running after this time
     broken: float = 1.0
@@ -60,7 +60,7 @@ class ServiceTimes:
 
 @dataclass(slots=True)
 class ServiceCounts:
-    """Process counts of all services with the same name."""
+    """Numbers of process starts and deaths for all services with the same name."""
 
     starts: int = 0
     deaths: int = 0
@@ -74,8 +74,8 @@ class UserState:
     location: str | None  # `plugin.path` folder that contains the user's plugin
     closed: bool = False
     failures: dict[tuple[object, ...], ConnectError] = field(default_factory=dict)
-    """Failures of the user's services by service key. The next request for a service raises its
-    failure."""
+    """Failures of the user's services by service key. The next request for such a
+    service raises the failure."""
 
 
 @dataclass(eq=False, slots=True)

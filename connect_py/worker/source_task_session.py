@@ -54,8 +54,8 @@ class SourceTaskSession:
     """Processes the requests of one task on its connector's threads, where they may block.
 
     Offset writes may still be in progress after the task has ended. They could overwrite offsets
-    that the next run of the task or a user writes. Therefore, the next run must not start before
-    `ended` returns True.
+    that are written by the next run of the task or by a user. Therefore, the next run must not
+    start before `ended` returns True.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SourceTaskSession:
         return result
 
     def copy(self, message: CopySourceOffsets) -> None:
-        """Copy offsets from the connector's own offsets topic to the worker's topic.
+        """Copy offsets from the connector's own offsets topic to the worker's offsets topic.
 
         The copy is complete when `ended` returns True.
         """

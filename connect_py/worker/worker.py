@@ -326,8 +326,8 @@ class Worker:
         """Request the task configurations of a running connector. The caller retries on failure.
 
         `config` is the connector's unresolved configuration. If a task configuration contains the
-        resolved value of a key, the result contains the placeholder instead. `task.class` is added,
-        and for sinks also `topics` and `topics.regex`.
+        resolved value of a connector key, the result contains that key's placeholder instead.
+        `task.class` is added, and for sinks also `topics` and `topics.regex`.
 
         Errors: NotFoundError (the connector is not running on this worker), TooManyTasksError, and
         any error from the connector.

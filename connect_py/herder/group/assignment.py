@@ -20,18 +20,21 @@ class MemberLoad:
 
     url: str
     items: Items = NO_ITEMS  # items that are assigned to the member and not lost
-    # True if the member may have failed or is not eligible: it retains its items but receives no
-    # others
+    # True if the member may have failed or is not eligible; it then retains its items but receives
+    # no new ones
     frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PendingItems:
-    """Lost items that wait for their worker to return. Each round passes them to the next round."""
+    """Lost items, which wait for their worker to return.
+
+    Each round passes them to the next round.
+    """
 
     # URL of the last worker that ran each item
     awaited: Mapping[Item, str] = field(default_factory=dict)
-    until: float | None = None  # end of the wait on the leader's monotonic clock
+    until: float | None = None  # when the wait ends, on the leader's monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +158,8 @@ class _ItemKind:
     def _move(self, source: str, target: str) -> None:
         """Move one item between members.
 
-        The item belongs to the connector whose number of items on `source` exceeds its number on
-        `target` the most.
+        The item is from the connector whose item count on `source` exceeds its count on `target` by
+        the most.
         """
         source_counts, target_counts = (
             self._counts_by_connector[source],

@@ -12,9 +12,10 @@ from connect_py.storage.control_records import NO_ITEMS, AssignmentVersion, Item
 
 
 class GroupAssignment(WorkAssignment):
-    """Last share that this worker applied: its connectors and tasks in the group's assignment.
+    """Tracks the share of the group's assignment that this worker applied last.
 
-    Changed only by the herder's thread.
+    A share contains the connectors and tasks that are assigned to this worker. Changed only by the
+    herder's thread.
     """
 
     def __init__(self, group: WorkerGroup, store: ConfigStore, changed: threading.Event) -> None:
@@ -44,7 +45,7 @@ class GroupAssignment(WorkAssignment):
         return share.version != self._applied_version
 
     def begin(self, share: Share) -> None:
-        """Start to apply a share. Its items replace the items of the previous share."""
+        """Start applying a share. Its items replace the items of the previous share."""
         if self.is_new(share):
             self._changed.set()
             self._generation = max(self._generation, share.generation)
@@ -53,7 +54,7 @@ class GroupAssignment(WorkAssignment):
     def finish(self, share: Share) -> None:
         """Mark a share as applied.
 
-        The caller has started its items and has stopped, or is stopping, all other items.
+        The caller has started the share's items and has stopped, or is stopping, all other items.
         """
         self._applied_version, self._working = share.version, share.working
 

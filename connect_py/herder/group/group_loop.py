@@ -164,7 +164,7 @@ class GroupLoop(HerderLoop):
     def _prestart_services(self) -> None:
         """Start the connectors' shared services before the tasks are assigned.
 
-        Assigning the tasks takes several seconds, during which the services can already start.
+        Assigning the tasks takes several seconds, so the services can start in the meantime.
         """
         state = self._connectors.state()
         started = [

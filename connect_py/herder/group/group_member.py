@@ -16,7 +16,7 @@ from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import Settings
 
-POLL_SLICE_SECONDS = 0.2  # maximum delay of `stop`, because a poll cannot be interrupted
+POLL_SLICE_SECONDS = 0.2  # a poll cannot be interrupted, so it may delay `stop` this long
 LEAVE_SECONDS = 5.0
 
 

@@ -12,7 +12,7 @@ class MemberMetadata:
     """Latest heartbeat from a member, and the time at which it was read."""
 
     heartbeat: Heartbeat
-    at: float  # read time in monotonic seconds, which is never earlier than the send time
+    at: float  # time of reading, in monotonic seconds; never earlier than the send time
     since: int  # arrival number of the member; members that joined later have higher numbers
 
 
@@ -53,7 +53,7 @@ class GroupView:
     def topic_lost(self, now: float) -> None:
         """Extend all sessions after the topic has been recreated.
 
-        Heartbeats in the lost topic may have extended any lease.
+        Heartbeats that were lost with the topic may have extended any member's lease.
         """
         self.version += 1
         for metadata in self.members.values():

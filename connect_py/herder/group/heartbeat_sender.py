@@ -14,7 +14,7 @@ from connect_py.kafka.client_log import client_log
 from connect_py.storage.control_records import Heartbeat, heartbeat_key
 from connect_py.storage.storage_clients import Settings
 
-POLL_SECONDS = 0.05  # maximum delay of a heartbeat, because a poll cannot be interrupted
+POLL_SECONDS = 0.05  # a poll cannot be interrupted, so it may delay a heartbeat this long
 STOP_SECONDS = 3.0
 
 

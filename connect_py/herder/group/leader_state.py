@@ -81,7 +81,7 @@ class LeaderState:
             for member in previous.members:
                 if member not in view.members and member not in view.departed_members:
                     self._silent_since[member] = now
-        # Members that may still follow an earlier leader.
+        # Members that may still be running items that an earlier leader assigned to them.
         self._inherited_members = {*view.members, *self._silent_since}
         self._urls = {member: metadata.heartbeat.url for member, metadata in view.members.items()}
         # Expired members, until a decision that removes them has been written.
@@ -93,8 +93,8 @@ class LeaderState:
 
         # Items that are assigned to each member and not lost.
         self._assigned_items = self._inherit_assignments(previous)
-        # Items of each member after the balance, including items that another member must stop
-        # first.
+        # Items that each member will have once the group is balanced, including items that another
+        # member must stop first.
         self._target_items = dict(self._assigned_items)
         # Rounds that at least one member has not applied yet.
         self._unconfirmed_rounds: dict[int, Mapping[str, MemberAssignment]] = {}
@@ -123,9 +123,9 @@ class LeaderState:
         """Return the items that earlier leaders assigned to each member.
 
         If a member reports a later assignment than `previous`, its report is used. If `previous` is
-        None, only the reports are used. If two members claim an item for the same version, it is
-        assigned to neither. If they claim it for different versions, it is assigned to the member
-        with the later version.
+        None, only the reports are used. If two members claim an item from the same version, it
+        is assigned to neither. If they claim it from different versions, it is assigned to the
+        member with the later version.
         """
         previous_version = AssignmentVersion() if previous is None else previous.version
         previous_members = {} if previous is None else previous.members
@@ -162,7 +162,7 @@ class LeaderState:
 
     @property
     def superseded(self) -> bool:
-        """Return True if a member has seen a later leader. This term has then ended."""
+        """Return True if a later leader has been announced or reported, which ends this term."""
         return self._view.highest_epoch_seen() > self.epoch.number
 
     def needs_catch_up(self, now: float) -> bool:
@@ -193,7 +193,7 @@ class LeaderState:
         elif self.may_follow_earlier_leader(member) or (
             metadata is not None and metadata.heartbeat.assigned | metadata.heartbeat.stopping
         ):
-            return None  # also the case if its first heartbeat arrived after the term had started
+            return None  # also for members whose first heartbeat arrived after the term started
         else:
             items, applied_round = set(), 0
         for round_, assignments in self._unconfirmed_rounds.items():
@@ -343,8 +343,8 @@ class LeaderState:
     def _refresh_time(self) -> float:
         """Return the time at which the last round must be written again even if it is unchanged.
 
-        The reasons are that a live member that has not applied the round within a session timeout
-        may have missed it, and that the control topic's retention deletes old records.
+        A live member that has not applied the round within a session timeout may have missed it.
+        In addition, the control topic's retention deletes old records.
         """
         version = AssignmentVersion(self.epoch.number, self._round)
         applied_by_all = all(
@@ -380,7 +380,7 @@ class LeaderState:
         """Remove members whose session has definitely expired.
 
         The control topic has been read up to the time `read_up_to`. It contains no heartbeats from
-        these members in the full session timeout before that time.
+        these members during the full session timeout before that time.
         """
         session = self._timings.session_timeout
         for member, metadata in list(self._view.members.items()):
@@ -476,7 +476,7 @@ class LeaderState:
         return lost_items
 
     def _assignable_items(self) -> Mapping[str, MemberAssignment]:
-        """Return those target items of each member that can be assigned now.
+        """Return the target items of each member that can be assigned now.
 
         An item is not assigned to a member while another member may be running it.
         """

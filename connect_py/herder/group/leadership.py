@@ -1,6 +1,6 @@
 """`Leadership`: acquires and retains the leadership of the group, and writes the leader's records.
 
-It runs on a dedicated thread. `leader_state.py` defines terms and rounds.
+It runs on a dedicated thread. See `leader_state.py` for the definitions of terms and rounds.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ READ_SECONDS = 30.0
 CATCH_UP_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 RETRY_SECONDS = 1.0
-# time to discover other workers, and for an administrator to grant a missing ACL
+# time for discovering other workers, and for an administrator to grant a missing ACL
 ALONE_SECONDS = 15.0
 STOP_SECONDS = 5.0
-# if the last epoch may be unknown, the next epoch is chosen at random within this distance
+# if the last epoch may be unknown, the next one exceeds the highest known epoch by a random number
+# below this limit
 NEW_TOPIC_EPOCHS = 1 << 20
 
 
@@ -51,7 +52,7 @@ class LeaderDuties(Protocol):
         """Return all configured connectors and tasks, and the offset of this config snapshot."""
 
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
-        """Handle connectors and tasks that the workers with these URLs have lost.
+        """Handle lost connectors and tasks. Each is mapped to the URL of its last worker.
 
         Called before another worker can start them.
         """
@@ -100,8 +101,8 @@ class Leadership:
             on_refused: Called on the leader's thread if the cluster denies an operation that a
                 leader needs.
             on_alone: Called on the leader's thread, with the reason, when this worker leads without
-                transactions, which only a worker that is alone in its group may do. If `on_alone`
-                is None, this worker never leads without transactions.
+                transactions. Only a worker that is alone in its group may do so. If `on_alone` is
+                None, this worker never leads without transactions.
         """
         self._on_refused = on_refused
         self._on_alone = on_alone

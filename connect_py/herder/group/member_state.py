@@ -62,12 +62,12 @@ class MemberState:
 
     def _start_new_id(self, now: float) -> None:
         self.id = self._new_id()
-        # time since which assignments have not contained this member; None if the last one does
+        # time since which no assignment has contained this member, or None if the last one does
         self._omitted_since: float | None = now
         self._number = 0
-        # send time of each heartbeat that has not been acknowledged, by number
+        # send time of each unacknowledged heartbeat, by heartbeat number
         self._sent: dict[int, float] = {}
-        # send time of each heartbeat that has not been read back, by number
+        # send time of each heartbeat that has not been read back, by heartbeat number
         self._unread: dict[int, float] = {}
         self._sent_at: float | None = None  # send time of the last heartbeat
         self._has_changes = True
@@ -194,7 +194,7 @@ class MemberState:
     def read_back(self, heartbeat: Heartbeat, now: float) -> None:
         """Process a heartbeat that was read from the topic.
 
-        If this member sent the heartbeat, the member has also read all earlier records.
+        If this member sent the heartbeat, it has now read all earlier records as well.
         """
         if heartbeat.member == self.id:
             self.acknowledged(heartbeat.member, heartbeat.number, now)
@@ -258,7 +258,7 @@ class MemberState:
         return True
 
     def is_outdated(self, version: AssignmentVersion) -> bool:
-        """Return True if there is a newer epoch, or the assignment has already been applied."""
+        """Return True if there is a newer epoch, or this version has already been applied."""
         return version.epoch < self.epoch or version <= self.applied
 
     def apply_epoch(self, number: int) -> None:

@@ -29,7 +29,7 @@ def successor(
         current: The current key.
         algorithm: Configured algorithm.
         bits: Configured size in bits, or None for the default.
-        ttl_ms: Maximum age of a key in milliseconds. Unlimited if it is 0 or negative.
+        ttl_ms: Maximum age of a key in milliseconds. Zero or a negative value means no limit.
         now_ms: Current time in milliseconds since the epoch.
     """
     if (

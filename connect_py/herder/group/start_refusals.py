@@ -24,7 +24,7 @@ class StartRefusals:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._since: dict[str, float] = {}  # time of the first report, by message
+        self._since: dict[str, float] = {}  # time of the first report of each message
 
     def note(self, refusal: str) -> None:
         """Report a denied permission. Repeated reports are ignored."""

@@ -33,10 +33,13 @@ class Timings:
 
     @property
     def lease(self) -> float:
-        """Time for which a member may run its items after it sent an acknowledged heartbeat."""
+        """Time for which a member may run its items after sending an acknowledged heartbeat."""
         return self.session_timeout - self.heartbeat_interval
 
     @property
     def grace(self) -> float:
-        """Time from the end of a lease to forced termination. The leader waits longer than this."""
+        """Time from the end of a lease to forced termination.
+
+        The leader reassigns the items later, after a full session timeout.
+        """
         return self.heartbeat_interval / 2

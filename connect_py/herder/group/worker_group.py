@@ -28,7 +28,7 @@ from connect_py.storage.control_records import (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Share of the connectors and tasks that the applied assignment contains for this worker."""
+    """Connectors and tasks of this worker in the last assignment that it has applied."""
 
     version: AssignmentVersion
     generation: int
@@ -60,7 +60,7 @@ class WorkerGroup:
             timings: Timeouts of the group.
             clock: Source of monotonic time.
             config_offset: Returns the offset up to which the config topic has been read.
-            on_change: Called after every change, on any thread and without the lock.
+            on_change: Called after every change, on any thread and without holding the lock.
             on_lease: Called with the time by which all connectors and tasks on this worker must
                 have been terminated, or None if there is no such time.
         """
@@ -316,7 +316,7 @@ class WorkerGroup:
             return None if self._view.assignment is None else self._view.assignment.owner_url(item)
 
     def is_moving(self, item: Item) -> bool:
-        """Return True if an item has no owner but will soon be assigned to one.
+        """Return True if an item has no owner but will soon be assigned to a worker.
 
         Returns False for an item that is waiting for its last owner to return.
         """

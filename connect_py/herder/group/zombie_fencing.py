@@ -32,9 +32,9 @@ class _Round:
 class ZombieFencing:
     """Fences the zombie tasks of exactly-once source connectors. Used only on the leader's thread.
 
-    The task count record in the config topic contains the number of producers in the last task set
-    that may have written. The config topic also shows whether a newer task set has been published
-    since then. The effect of a leader crash depends on the last completed step:
+    The task count record in the config topic contains the size of the last task set whose producers
+    may have written. The config topic also shows whether a newer task set has been published since
+    then. The effect of a leader crash depends on the last completed step:
 
     1. The producers have been fenced. The next leader fences them again.
     2. The new task count record has been written. Tasks may start without further fencing.

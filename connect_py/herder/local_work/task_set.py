@@ -38,7 +38,7 @@ def difference(
 
 
 def is_current(state: ClusterConfigState, name: str, start_number: int) -> bool:
-    """Return True if a connector should be running with the task set of this start number.
+    """Return True if a connector should be running with the task set that has this start number.
 
     A start number is the config topic offset of the record that last started or changed the
     connector. Returns False if the connector's configuration has changed since then, because a new

@@ -33,7 +33,7 @@ class WorkAssignment(ABC):
 
     @abstractmethod
     def generation(self) -> int:
-        """Return the group's generation, which is written to each status."""
+        """Return the group's generation, which is part of each published status."""
 
 
 class AllItems(WorkAssignment):

@@ -13,7 +13,7 @@ from connect_py.storage.control_records import Item, Items
 
 @dataclass(slots=True)
 class RequestedWork:
-    """Instance and tasks of one connector that the herder has started on the worker."""
+    """The parts of one connector (its instance and tasks) that the herder has started."""
 
     # config topic offset of the configuration with which the connector was started, or -1 if it was
     # not started

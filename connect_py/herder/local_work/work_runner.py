@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkRunner:
-    """Makes the worker run what the config topic and the assignment specify.
+    """Starts and stops connectors and tasks to match the config topic and the assignment.
 
     Used only on the herder's thread, which is notified of completions through its queue.
     """

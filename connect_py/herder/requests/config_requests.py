@@ -64,7 +64,7 @@ class ConfigRequests:
     def patch(self, name: str, changes: Config) -> Future[ConnectorInfo]:
         """Merge, validate, and write the configuration.
 
-        If the configuration changes concurrently, the request is restarted.
+        If the configuration changes in the meantime, all steps are repeated.
         """
 
         def merge() -> Future[ConnectorInfo]:

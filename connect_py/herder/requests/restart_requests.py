@@ -79,7 +79,7 @@ class RestartRequests:
         self._clock = clock
         self._messages = messages
         self._lock = threading.Lock()
-        self._pending: dict[str, RestartRequest] = {}  # read from the config topic, by connector
+        self._pending: dict[str, RestartRequest] = {}  # from the config topic, by connector
 
     # User requests
 
@@ -157,7 +157,10 @@ class RestartRequests:
                 self._pending[request.connector] = request
 
     def run_pending(self) -> None:
-        """Perform pending requests for what this worker runs. Called on the herder's thread."""
+        """Restart the requested connectors and tasks that run on this worker.
+
+        Called on the herder's thread.
+        """
         with self._lock:
             requests, self._pending = self._pending, {}
         for request in requests.values():

@@ -40,7 +40,7 @@ def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
 def mapped_error(
     result: Future[T], kind: type[Exception], make: Callable[[], Exception]
 ) -> Future[T]:
-    """Return a future with the same result. If it fails with `kind`, the error is replaced."""
+    """Return a future with the same result, but replace an error of type `kind`."""
     outcome: StagedFuture[T] = StagedFuture()
     outcome.wait_for(result)
 

@@ -81,7 +81,7 @@ class HerderExecutor:
     def complete(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
         """Run an action on the herder's thread and complete its future.
 
-        If the worker is stopping, the future fails and the action does not run. In this case, the
+        If the worker is stopping, the future fails and the action does not run. In that case, this
         method may be called on any thread.
         """
         if self.stopping.is_set():

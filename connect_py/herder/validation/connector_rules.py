@@ -100,7 +100,10 @@ class ConnectorRules:
             )
 
     def check_source(self, rows: Rows, plugin: Plugin, props: Config) -> None:
-        """Check that the worker and a source connector support its transactional settings."""
+        """Check the transactional settings of a source connector.
+
+        The worker and the connector class must support them.
+        """
         if self._config.group_id is None:
             # a standalone worker does not support transactions; Java does not check this either
             return
@@ -124,7 +127,7 @@ class ConnectorRules:
     def check_transactions(self, rows: Rows, plugin: Plugin, props: Config) -> None:
         """Check that the cluster permits the transactions that a connector needs.
 
-        If it does not, all of the connector's tasks would fail.
+        Without this permission, all of the connector's tasks would fail.
         """
         non_null_props = {key: value for key, value in props.items() if value is not None}
         name = non_null_props.get("name", "")

@@ -450,7 +450,7 @@ class Validator:
             NotFoundError: No plugin has this name.
             BadRequestError: The version is invalid or not installed.
         """
-        # such aliases are allowed in configurations but not in this request's path
+        # aliases of nested classes are allowed in configurations but not in this request's path
         nested_alias = "$" in name and "." not in name
         try:
             if nested_alias:
@@ -497,7 +497,7 @@ _INTERFACES = {
 def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
     """Return the value with its full name, including the prefix.
 
-    Of the error messages, only the one for a missing key is changed to contain the full name.
+    Only the error message for a missing key is changed to contain the full name.
     """
     missing = str(MissingConfigError(name))
     errors = [
