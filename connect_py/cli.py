@@ -37,7 +37,7 @@ def connect_distributed() -> None:
     """Run a distributed worker.
 
     The exit status is 1 if the usage is wrong or the worker ended without a signal, 2 if it could
-    not start, and 3 if it failed late during its start.
+    not start, and 3 if it failed late in its startup.
     """
     usage = "connect-distributed", "worker.properties"
     arguments, levels = _worker_arguments("connectDistributed.out", *usage)

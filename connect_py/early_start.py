@@ -25,7 +25,7 @@ def start_fork_server() -> None:
     Call this function once, before the worker runs and after the process has become a daemon.
     """
     configure_logging()
-    _raise_file_limit()  # the server and its children inherit it
+    _raise_file_limit()  # the server and its children inherit the limit
     ForkServer(PluginRegistry.discover().preload()).start()
 
 
@@ -37,7 +37,7 @@ def _raise_file_limit() -> None:
         return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    except (OSError, ValueError) as error:  # some systems have a limit below the hard limit
+    except (OSError, ValueError) as error:  # some systems reject even the hard limit
         log.warning("failed to raise the limit on open files from %d: %s", soft, error)
     else:
         log.info("raised the limit on open files from %d to %d", soft, limit)

@@ -81,7 +81,7 @@ class _ProcessContext:
 
 
 def set_process_context(context: LogContext) -> None:
-    """Set the default context for all threads, including threads of client libraries."""
+    """Set the default context for all threads, including client library threads."""
     _ProcessContext.value = context
 
 

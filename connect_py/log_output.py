@@ -53,7 +53,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(form: str = "text") -> None:
-    """Log to standard output as `text` or `json`, including the lines of child processes."""
+    """Log to standard output as `text` or `json`, including lines from child processes."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handler.addFilter(ContextFilter())

@@ -45,7 +45,7 @@ CLUSTER_SECONDS: Final = 60.0  # maximum time to wait for Kafka at startup
 CLUSTER_ATTEMPT_SECONDS: Final = 4.0
 CONNECTOR_STOP_SECONDS: Final = 5.0
 FORWARDING_STOP_SECONDS: Final = 10.0
-SERVICE_STOP_SECONDS: Final = 8.0  # graceful stop, followed by the exit of a killed process
+SERVICE_STOP_SECONDS: Final = 8.0  # for a graceful stop and, if it fails, a kill
 POLL_SECONDS: Final = 0.2
 CONVERTERS: Final = {
     "key.converter": PluginKind.CONVERTER,
@@ -83,7 +83,7 @@ class WorkerProcess(ABC, Generic[C]):
         """Create the herder without starting it."""
 
     def after_start(self, herder: ConnectHerder) -> None:
-        """Perform the command line's actions. An error ends the worker with status 3."""
+        """Perform the actions that the command line requests. An error causes exit status 3."""
 
     def run(self, properties: Path) -> int:
         """Run a worker until SIGTERM or SIGINT, and return the exit status."""
@@ -170,7 +170,7 @@ class WorkerProcess(ABC, Generic[C]):
     def _herder(self, config: C, rest: RestService) -> ConnectHerder | None:
         """Connect to the Kafka cluster and create the herder.
 
-        Return None if the worker is stopped during this time.
+        Return None if the worker is stopped in the meantime.
 
         Raises:
             ConnectError: Kafka cannot be reached, or a client setting is invalid.
@@ -236,7 +236,7 @@ def _announced_connectors(paths: Iterable[str]) -> dict[str, Mapping[str, str | 
 
 
 def version() -> str:
-    """Return the version of connect-py, which is reported next to Kafka Connect's version."""
+    """Return the version of connect-py, which is reported alongside Kafka Connect's version."""
     return importlib.metadata.version("connect-py")
 
 

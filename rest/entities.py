@@ -137,7 +137,7 @@ def config_key_info(info: ConfigKeyInfo) -> dict[str, Any]:
         "display_name": info.display_name,
         "dependents": list(info.dependents),
         "order_in_group": info.order_in_group,
-        "order": info.order_in_group,  # its name before Kafka 4.2, for older user interfaces
+        "order": info.order_in_group,  # member name before Kafka 4.2, for older UIs
     }
 
 

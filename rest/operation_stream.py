@@ -1,4 +1,4 @@
-"""Response to a request that calls an operation and asks for progress reports.
+"""Response to a request that calls an operation with progress reports.
 
 If the operation takes longer than a second, the response consists of JSON lines. A line such as
 `{"progress": "comparing the snapshots"}` reports the current step once per second. The last line is

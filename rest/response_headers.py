@@ -27,7 +27,7 @@ class HeaderRule:
     name: bytes
     content: str
     replaces: bool
-    from_now_ms: int | None = None  # for a date: time after the response
+    from_now_ms: int | None = None  # for a date header: time after the response
 
     def value(self, now_ms: int) -> bytes:
         """Return the value of the header for a response at this time."""

@@ -274,7 +274,7 @@ class Demo:
             self.interrupted.wait(LOOK_SECONDS)
 
     def look(self) -> bool:
-        """Print the changes that have arrived since the last call, and return True if any have.
+        """Print the changes that arrived since the last call, and return True if there are any.
 
         Raises:
             ConnectError: A worker exited, or a connector failed.

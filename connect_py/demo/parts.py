@@ -27,7 +27,7 @@ SINK = "shop-sink"
 DEBEZIUM_USER = "debezium"
 LOCKS = ("broker", "connect", "debezium")
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
-# After a kill, a new worker can join the group only when the old one's session has expired.
+# After a kill, a new worker can join the group only after the old worker's session has expired.
 _SHORT_SESSIONS = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 
 

@@ -11,7 +11,7 @@ from connect_py.demo.parts import SINK
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, catalog_uri
 
 KILLED_SECONDS: Final = 15.0
-COMMIT_SECONDS: Final = 1.5  # by then, the worker has read rows but not committed all of them
+COMMIT_SECONDS: Final = 1.5  # by this time, the worker has read rows but not committed all of them
 LOOK: Final = """\
 from pyiceberg.catalog.sql import SqlCatalog
 

@@ -30,7 +30,14 @@ def connector(
         plugin = plugins.find_connector(class_name)
     except ConnectError as error:
         message = str(error).partition(", available")[0]
-        return [Finding("connector.class", Verdict.FAIL, message, "Install its plugin.")]
+        return [
+            Finding(
+                "connector.class",
+                Verdict.FAIL,
+                message,
+                "Install the plugin that provides this class.",
+            )
+        ]
     instance = plugins.load(plugin)()
     instance.services = services
     errors = [
@@ -39,7 +46,11 @@ def connector(
         for message in value.errors
     ]
     return errors or [
-        Finding("connector", Verdict.OK, f"{plugin.name.rpartition('.')[2]} accepts its keys")
+        Finding(
+            "connector",
+            Verdict.OK,
+            f"{plugin.name.rpartition('.')[2]} accepts the configuration",
+        )
     ]
 
 

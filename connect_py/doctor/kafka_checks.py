@@ -253,7 +253,7 @@ class _RefusedError(ConnectError):
 
 
 def _lacking(allowed: Iterable[AclOperation] | None, needed: Iterable[AclOperation]) -> str:
-    """Return the missing operations. Empty if the broker does not report any operations."""
+    """Return the missing operations, or "" if the broker does not report operations."""
     operations = set(allowed or ())
     if not operations or AclOperation.ALL in operations:
         return ""

@@ -1,9 +1,10 @@
 """Creates class data archives, one per Java installation and set of jars.
 
-Creating one takes a single core about 30 seconds.
+Creating an archive takes about 30 seconds on one core.
+
 `python -m connect_py.embedded.archives [broker] [spark]` creates missing archives (by default, both
-of them). `make` and the image build run it. `make_archives_in_background` is for a first start
-without archives. It runs at the lowest priority and uses idle CPU time.
+of them). `make` and the image build run this command. `make_archives_in_background` is for programs
+that started without archives. It runs at the lowest priority, so it uses only idle CPU time.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ArchiveError(ConnectError):
 
 
 def broker_archive() -> ClassDataArchive:
-    """Return the class data archive for the Java and the jars that `KafkaBroker` uses."""
+    """Return the class data archive for the Java version and jars that `KafkaBroker` uses."""
     return ClassDataArchive("broker", find_java(), tuple(JarLock.shipped("broker").resolve()))
 
 
@@ -61,8 +62,8 @@ def make_archives_in_background() -> None:
     archives = (broker_archive(), spark_archive())
     if all(archive.path.exists() or not archive.possible for archive in archives):
         return
-    # The shell exits immediately. Therefore, its child is not a child of this process, which can
-    # exit without waiting for it.
+    # The shell starts the process and exits immediately. The new process is then not a child of
+    # this process, so this process can exit without waiting for it.
     subprocess.run(
         [
             "/bin/sh",

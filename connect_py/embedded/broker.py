@@ -116,7 +116,7 @@ class KafkaBroker(StartedService):
         self._detached = detached
         self._start_seconds = start_seconds
         self._child: ChildProcess | None = None
-        self._log_start = 0  # file position at which the log of the current start begins
+        self._log_start = 0  # file position of the first log line of the latest start
 
     @property
     def bootstrap_servers(self) -> str:
@@ -139,7 +139,7 @@ class KafkaBroker(StartedService):
 
     @property
     def pid(self) -> int:
-        """Process ID of the JVM after a start."""
+        """Process ID of the JVM, available after a start."""
         if self._child is None:
             raise BrokerError("the broker has not been started")
         return self._child.pid
@@ -254,7 +254,7 @@ class KafkaBroker(StartedService):
             "log.retention.ms": "-1",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
-            # After a kill, the controller registers the new broker only when the old session has
+            # After a kill, the controller registers the new broker only after the old session has
             # expired.
             "broker.session.timeout.ms": "4500",
             "broker.heartbeat.interval.ms": "1000",
@@ -332,8 +332,8 @@ class KafkaBroker(StartedService):
         """Wait until the broker is listed in its own metadata response.
 
         The port is checked first, because the client prints a line for each refused connection. The
-        cluster ID distinguishes this broker from another broker on the same port, which this one
-        may not have detected yet.
+        cluster ID shows whether the response is from this broker or from another broker on the same
+        port, because this broker may not have detected the port conflict yet.
         """
         assert self._child is not None
         started = time.monotonic()
@@ -409,7 +409,7 @@ def _first_outgoing_port() -> int:
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
-        return 32_768  # not Linux; most systems use this limit or a higher limit
+        return 32_768  # outside Linux, most systems use this limit or a higher one
 
 
 def is_free(port: int) -> bool:

@@ -17,8 +17,8 @@ from connect_py.embedded.cache_directory import cache_directory, exclusive
 from connect_py.embedded.java_runtime import JavaRuntime
 
 _OTHER_PROCESS_SECONDS = 660.0
-# By default, Java maps an archive at a random address and therefore changes every pointer in a
-# private copy. At the recorded address, 100 MB of Spark's archive remain shared file pages.
+# By default, Java maps an archive at a random address. It must then adjust every pointer, which
+# requires a private copy. At the recorded address, 100 MB of Spark's archive remain shared pages.
 _FIXED_ADDRESS: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 
 

@@ -49,7 +49,7 @@ class _Running:
 
 
 class DetachedBroker:
-    """A broker whose data is stored in a folder.
+    """The broker for one data folder, which outlives the process that starts it.
 
     At most one broker runs per folder. Commands in different processes are serialized.
     """

@@ -32,7 +32,7 @@ _DEADLINE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 1.0  # progress is displayed if a download takes longer than this
 _FILE_NAME = "[organisation]--[artifact]--[revision](--[classifier]).[ext]"
-# name of an XML namespace, which Ivy does not open as a URL
+# name of an XML namespace; Ivy does not open it as a URL
 _MAVEN_NAMES = "http://ant.apache.org/ivy/maven"
 
 # group, artifact, version, classifier (often empty), and extension (usually jar)

@@ -58,7 +58,7 @@ def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Pat
 
 
 def unpack_archives(lock: str, folder: Path) -> list[Path]:
-    """Unpack the archives in a lock into a folder and return the archives.
+    """Unpack the archives in a lock into a folder and return the archives' paths.
 
     Other files in the folder are retained.
 

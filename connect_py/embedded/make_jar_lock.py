@@ -5,11 +5,12 @@ Maintainers run it as a command:
     python -m connect_py.embedded.make_jar_lock org.apache.kafka:kafka_2.13:4.1.1 \
         org.apache.logging.log4j:log4j-slf4j-impl:2.24.3 > connect_py/embedded/locks/broker.lock
 
-With `--alone` as the first argument, the lock contains only the roots. In this case, a root may
+With `--alone` as the first argument, the lock contains only the roots. In that case, a root may
 have a classifier or an extension, as in `group:artifact:version:classifier@tar.gz`. Otherwise, Ivy
-resolves dependencies from POM files, for jars and bundles. (With `jar` alone, libraries packaged as
-OSGi bundles would be silently omitted.) Review changes to a lock like code, because every machine
-will require these digests. The first lines of each lock document how it was created.
+resolves dependencies from POM files and includes the artifact types `jar` and `bundle`. (With `jar`
+alone, libraries packaged as OSGi bundles would be silently omitted.) Review changes to a lock like
+code, because every machine will require these digests. The first lines of each lock document how it
+was created.
 """
 
 from __future__ import annotations

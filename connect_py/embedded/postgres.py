@@ -37,7 +37,7 @@ MISSING = (
     "locations.\nOn Debian and Ubuntu: apt-get install postgresql\nOn Fedora: dnf install "
     "postgresql-server\nOn macOS: brew install postgresql@17"
 )
-_UNPRIVILEGED = ("postgres", "nobody")  # users that run the server, because it rejects root
+_UNPRIVILEGED = ("postgres", "nobody")  # candidates, because the server rejects root
 _NOT_AS_ROOT = "PostgreSQL cannot run as root: run this command as a different user"
 _INIT_SECONDS = 120.0
 _START_SECONDS = 60.0
@@ -145,7 +145,7 @@ class PostgresServer(StartedService):
             scratch_folder("connect-py-postgres-") if self._runner.uid is not None else None
         )
         if self._temporary is not None:
-            self._temporary.chmod(0o711)  # other users may traverse it
+            self._temporary.chmod(0o711)  # allow other users to traverse it
         self.data = (self._temporary or directory) / "data"
         self.log_path = directory / "postgres.log"
         self.port = free_port()
@@ -154,7 +154,7 @@ class PostgresServer(StartedService):
 
     @property
     def pid(self) -> int:
-        """Process ID of the server after a start."""
+        """Process ID of the server, available after a start."""
         assert self._child is not None
         return self._child.pid
 

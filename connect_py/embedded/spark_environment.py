@@ -56,7 +56,7 @@ def spark_environment(*more: str) -> dict[str, str]:
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars that pyspark does not contain: lock `spark`, and lock `s3` if it is cached.
+    """Return the jars that pyspark lacks, from lock `spark` and, if cached, from lock `s3`.
 
     S3 requires an SDK that is as large as Iceberg and is therefore downloaded only on request. The
     S3 jars are at the end of the class path, because a class data archive matches every class path

@@ -8,7 +8,7 @@ from typing import Self
 
 
 class StartedService(ABC):
-    """Starts when its `with` block is entered, and closes when it ends or the start fails."""
+    """Starts when its `with` block is entered. Closes when the block ends or the start fails."""
 
     @abstractmethod
     def start(self) -> Self:

@@ -28,7 +28,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Error classes that allow a stage to be retried, or allow its record to be skipped."""
+    """Error classes for which a stage is retried, and those for which its record may be skipped."""
 
     retried: tuple[type[Exception], ...]
     tolerated: tuple[type[Exception], ...]

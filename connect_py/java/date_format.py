@@ -1,7 +1,7 @@
 """Java's `SimpleDateFormat` for the English locale and UTC, with lenient parsing.
 
-Java's built-in transformations use it in this form. Times are milliseconds since the epoch, for any
-year. Days before October 15, 1582, are dates in the Julian calendar.
+Java's built-in transformations use it with these settings. Times are milliseconds since the epoch,
+for any year. Days before October 15, 1582, are dates in the Julian calendar.
 """
 
 from __future__ import annotations

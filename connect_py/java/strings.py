@@ -21,8 +21,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def java_text(schema: Schema | None, value: Value) -> str:
     """Return the result of `Object.toString` for a value.
 
-    The schema, if known, identifies 32-bit floats, and dates and times, which are formatted in UTC.
-    Bytes are encoded in base64. Java would return an identity hash instead.
+    The schema, if known, identifies 32-bit floats, dates, and times. Dates and times are formatted
+    in UTC. Bytes are encoded in base64. Java would return an identity hash instead.
     """
     if value is None:
         return "null"
@@ -75,7 +75,7 @@ def _date_text(since: timedelta) -> str:
 
 def decimal_text(value: Decimal) -> str:
     """Return the result of Java's `BigDecimal.toString`."""
-    # Python's rules are the same: an exponent for negative scales and very small numbers
+    # Python uses the same rules: it writes an exponent for negative scales and tiny numbers
     return str(value)
 
 

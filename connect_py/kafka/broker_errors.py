@@ -16,5 +16,5 @@ class LastBrokerError:
 
     def record(self, error: KafkaError) -> None:
         """Handle an error. Used as a client's `error_cb`."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # summarizes the other errors
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # this error only summarizes others
             self.reason = error.str()

@@ -1,4 +1,4 @@
-"""Kafka client settings: translates Java settings from Connect's layers to librdkafka's names."""
+"""Translates Java client settings of the worker and the connector to librdkafka's names."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ _RENAMED_KINDS: Final[Mapping[str, Kind]] = {
     "message.max.bytes": "producer",
     "compression.level": "producer",
 }
-# values that librdkafka accepts
+# values of `auto.offset.reset` that librdkafka accepts
 _RESETS: Final = frozenset(
     {"earliest", "smallest", "beginning", "latest", "largest", "end", "error"}
 )
@@ -376,9 +376,9 @@ _ADMIN_KEYS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClientConfigs:
-    """Client settings for one task, resolved from Connect's layers.
+    """Client settings for one task, combined from the worker's and the connector's settings.
 
-    If the task is None, the settings are for requests about a connector.
+    If the task is None, the clients serve the connector instead of one of its tasks.
 
     As in Java, a worker's security settings without a prefix apply only to admin clients. Consumers
     and producers use the settings with the prefixes `consumer.` and `producer.`.

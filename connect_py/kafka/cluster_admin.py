@@ -51,7 +51,7 @@ _TEMPORARY: Final = frozenset(
     }
 )
 _REFUSED: Final = REFUSALS | {KafkaError.UNSUPPORTED_VERSION}
-# Errors that are permanent for a topic with the requested settings.
+# Errors for which creating the topic with the same settings would fail again.
 _IMPOSSIBLE: Final = frozenset(
     {
         KafkaError.INVALID_REPLICATION_FACTOR,
@@ -78,7 +78,8 @@ class ClusterAdmin:
 
         The connection is opened with the first request.
         """
-        # No thread polls the client's log between requests. The responses contain the errors.
+        # Suppress most log messages, because no thread polls the client between requests. The
+        # responses contain the errors.
         self._settings = {"log_level": 2, **settings}
         self._client: AdminClient | None = None
 

@@ -63,7 +63,7 @@ class ClientStatistics:
         self.report: ClientReport | None = None
         self.known_ends: Mapping[
             tuple[str, int], int
-        ] = {}  # end offsets, from other sources, of partitions that the client does not fetch
+        ] = {}  # end offsets of partitions that the client does not fetch, set by the caller
         self.cut_off = False  # True if the latest statistics show no connected broker
 
     def take(self, text: str) -> None:

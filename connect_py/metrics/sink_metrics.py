@@ -18,7 +18,7 @@ class SinkMetrics(TaskMetrics):
         # commits skipped because nothing had changed or because a newer commit was in progress
         self.skipped_commits = 0
         self.partitions = 0
-        self._committed = 0  # value of `read` that the last commit covered
+        self._committed = 0  # number of consumed records that commits have covered
         self._read_rate = SampledStat(clock, window)
         self._send_rate = SampledStat(clock, window)
         self._completion_rate = SampledStat(clock, window)

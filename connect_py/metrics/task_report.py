@@ -21,6 +21,6 @@ class TaskReport:
     attributes: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[
         tuple[str, str, str, str]
-    ] = ()  # each has `transform` or `predicate`, the alias, the class, and the version
-    clients: Sequence[tuple[str, ClientReport]] = ()  # each has `consumer` or `producer`
+    ] = ()  # kind (`transform` or `predicate`), alias, class, and version of each
+    clients: Sequence[tuple[str, ClientReport]] = ()  # kind (`consumer` or `producer`) and report
     plugin: Sequence[PluginValue] = ()

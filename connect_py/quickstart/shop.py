@@ -60,7 +60,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Shop:
-    """Generates the changes that a seed determines. The caller provides the timestamps."""
+    """Generates changes that depend only on a seed. The caller provides the timestamps."""
 
     seed: int = 7
     tables: dict[str, dict[Key, Row]] = field(default_factory=lambda: {table: {} for table in KEYS})

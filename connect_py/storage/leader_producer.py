@@ -51,14 +51,14 @@ class LeaderProducer:
         self.alone: str | None = None
 
     def go_alone(self, reason: str) -> None:
-        """Stop using transactions at the next `acquire`. Other leaders are no longer fenced.
+        """Stop using transactions at the next `acquire`. Other leaders are then no longer fenced.
 
         `reason` explains why transactions are not used.
         """
         self.alone = reason
 
     def acquire(self, timeout: float) -> None:
-        """Acquire the ID. The previous owner is fenced, and its open transaction is aborted.
+        """Acquire the transactional ID. This fences the previous owner and aborts its transaction.
 
         Raises:
             NoTransactionsError: This worker is not authorized to use transactions, or the cluster

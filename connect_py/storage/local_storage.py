@@ -23,7 +23,7 @@ from connect_py.storage.storage_log import LogRecord, Write
 
 log = logging.getLogger(__name__)
 
-# appended to the name of the Java worker's offset file, which is never changed
+# appended to the name of the Java worker's offset file; that file is never modified
 SUFFIX: Final = ".connect-py.jsonl"
 # the file is rewritten if it has more lines than this and over three quarters are obsolete
 SPARE_LINES: Final = 1_000

@@ -38,8 +38,8 @@ class StatusStore(LogStore):
         self._clock = clock or SystemClock()
         self._table = StatusTable()
         self._lock = threading.Lock()
-        self._sequence: dict[StatusId, int] = {}  # sequence number of the latest write by ID
-        # pairs of connector and topic that have been written but may not have been read back yet
+        self._sequence: dict[StatusId, int] = {}  # sequence number of the latest write for each ID
+        # (connector, topic) pairs that have been written but may not have been read back yet
         self._written_topics: set[tuple[str, str]] = set()
         self._retries: set[threading.Timer] = set()
         self._stopping = False
@@ -56,8 +56,8 @@ class StatusStore(LogStore):
     def _apply(self, record: LogRecord) -> None:
         with self._lock:
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
-            # The table now reflects this record, which was either read back or deleted by another
-            # worker.
+            # The record is this worker's own write, read back, or another worker's record or
+            # tombstone. In either case, the table now reflects it.
             self._written_topics = {
                 pair for pair in self._written_topics if topic_key(pair[1], pair[0]) != record.key
             }
@@ -117,7 +117,7 @@ class StatusStore(LogStore):
     ) -> None:
         """Retry a write unless it has been superseded or is no longer permitted.
 
-        Called on a thread of the Kafka client.
+        Called on a Kafka client thread.
         """
         with self._lock:
             superseded = self._sequence.get(id) != sequence

@@ -46,7 +46,7 @@ class StorageClients:
             "enable.partition.eof": True,  # reports positions after control records
             "allow.auto.create.topics": False,
             "fetch.queue.backoff.ms": 20,
-            # the position after a transaction marker is reported with the next fetch
+            # the position after a transaction marker is reported only with the next fetch
             "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 4_096,
         }
@@ -81,7 +81,7 @@ class StorageClients:
         return {**settings, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
 
     def heartbeat_settings(self, timeout_ms: int) -> Settings:
-        """Return settings for sending heartbeats, which are useless after the timeout."""
+        """Return settings for sending heartbeats, each of which is useless after the timeout."""
         return {
             **self.producer_settings("hellos"),
             "delivery.timeout.ms": timeout_ms,
@@ -98,7 +98,7 @@ class StorageClients:
             "enable.partition.eof": False,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_timeout_ms,
-            # librdkafka requires at least the session timeout
+            # librdkafka requires this to be at least the session timeout
             "max.poll.interval.ms": max(POLL_INTERVAL_MS, session_timeout_ms),
             "heartbeat.interval.ms": heartbeat_interval_ms,
         }

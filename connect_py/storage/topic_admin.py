@@ -55,8 +55,8 @@ class TopicAdmin:
     ) -> None:
         """Create the object. If `create` is false, a missing topic is an error.
 
-        `pause` waits the specified number of seconds between two attempts. It returns True if the
-        worker is stopping, which ends the attempts.
+        `pause` waits the specified number of seconds between attempts. It returns True if the
+        worker is stopping. No further attempt is then made.
         """
         self._admin = admin
         self._create = create
@@ -101,7 +101,8 @@ class TopicAdmin:
                 raise ConfigError(
                     "",
                     f"Topic '{topic.name}' specified via the '{topic.property}' property is "
-                    "missing and internal.topics.automatic.creation.enable is false: create it",
+                    "missing and internal.topics.automatic.creation.enable is false; create the "
+                    "topic manually",
                 )
             if self._create_topic(topic):
                 return
@@ -115,7 +116,7 @@ class TopicAdmin:
             raise ConfigError(
                 "",
                 f"Topic '{topic.name}' supplied via the '{topic.property}' property is required "
-                "to have a single partition in order to guarantee consistency of what it holds, "
+                "to have a single partition in order to guarantee the consistency of its contents, "
                 f"but found {partitions} partitions",
             )
 
@@ -201,7 +202,7 @@ class TopicAdmin:
         except KafkaException:
             return problem.str()
         property_, factor = topic.replication_property(), topic.replication_factor
-        return f"{property_} is {factor}, and the cluster has {pluralize(brokers, 'broker')}"
+        return f"{property_} is {factor}, but the cluster has only {pluralize(brokers, 'broker')}"
 
     def _check_cleanup_policy(self, topic: StorageTopic) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic.name)

@@ -1,4 +1,4 @@
-"""The commands of `connect-py` itself, in the order of its help. Plugins have their own tables."""
+"""Table of the built-in commands, in the order of the help. Plugins have their own tables."""
 
 from __future__ import annotations
 

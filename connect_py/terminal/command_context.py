@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """Functions that run parts of a worker inside a command. Each function imports its part."""
+    """Functions that run parts of a worker inside a command. Each one imports what it runs."""
 
     services: Callable[[], AbstractContextManager[SharedServices]]
     sink_host: Callable[

@@ -92,7 +92,7 @@ def command_line(entries: Iterable[CommandEntry], parts: WorkerParts) -> typer.T
         return typer_command(entry.name.rpartition(" ")[2], _import(entry), parts)
 
     class Program(LazyGroup):
-        """The root group. Typer instantiates the class itself, without the program's commands."""
+        """The root group. Typer instantiates this class without passing the commands."""
 
         def __init__(self, *, commands: Mapping[str, Any], **settings: Any) -> None:
             super().__init__(entries, load, **settings)

@@ -39,7 +39,7 @@ class ItemView:
         )
 
     def remark(self) -> str:
-        """Return the first line of the trace, or the reason why a running instance waits."""
+        """Return the first line of the trace, or the reason why a running instance is waiting."""
         if self.trace:
             return first_line(self.trace)
         return f"waits for {self.waits_for}: {self.reason}" if self.waits_for else ""
@@ -90,7 +90,7 @@ class ConnectorView:
         return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
 
     def remark(self) -> str:
-        """Return why the connector or one of its tasks failed or waits, or an empty string."""
+        """Return the reason for a failed or waiting connector or task, or an empty string."""
         items = [item for item in self.items() if item.remark()]
         # the sort is stable, so the first failed item precedes the first waiting item
         items.sort(key=lambda item: item.state != FAILED)

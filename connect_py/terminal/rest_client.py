@@ -26,7 +26,7 @@ REQUEST_SECONDS: Final = 100.0
 CONFLICT_SECONDS: Final = 30.0
 CONFLICT_PAUSE_SECONDS: Final = 0.5
 _BODY_CHARACTERS: Final = 300  # displayed length of a response that is not from a worker
-SILENCE_SECONDS: Final = 60.0  # timeout between two progress lines; a worker sends one per second
+SILENCE_SECONDS: Final = 60.0  # timeout between progress lines; a worker sends one per second
 _LINES: Final = "application/x-ndjson"
 _EXISTS: Final = "already exists"
 
@@ -173,7 +173,7 @@ class RestClient:
         return sorted(_object(response)[name]["topics"])
 
     def validate(self, config: Mapping[str, str | None]) -> dict[str, list[str]]:
-        """Return the errors of a configuration by key. Empty if the worker accepts it."""
+        """Return the errors in a configuration by key. Empty if the configuration is valid."""
         plugin = config.get("connector.class") or ""
         target = path(rest_paths.PLUGIN_VALIDATE, plugin=plugin)
         infos = self._json("PUT", target, dict(config))
@@ -195,7 +195,7 @@ class RestClient:
         )
 
     def replace(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Set the configuration of a connector. If it does not exist, it is created."""
+        """Set a connector's configuration, creating the connector if it does not exist."""
         self._json("PUT", path(rest_paths.CONNECTOR_CONFIG, connector=name), dict(config))
 
     def change_state(self, name: str, change: str) -> None:

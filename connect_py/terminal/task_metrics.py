@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]  # connector and task number
 
-# name suffixes that are common to all naming schemes that a worker can be configured to use
+# name suffixes that occur in every naming scheme that a worker supports
 RATES: Final = ("_sink_record_read_rate", "_source_record_poll_rate")
 LAGS: Final = (
     "kafka_consumer_consumer_fetch_manager_metrics_records_lag",
@@ -33,7 +33,8 @@ class TaskMetrics:
     records_per_second: Mapping[Key, float]
     lag: Mapping[Key, float]  # records between the position and the end of the log
     dead_letters: Mapping[Key, float]  # since the task started
-    last_commits: Mapping[str, float]  # last commit to any table, by connector, in epoch seconds
+    # time of each connector's last commit to any table, in epoch seconds
+    last_commits: Mapping[str, float]
 
     @staticmethod
     def read(responses: Iterable[str], tasks: Iterable[Key]) -> TaskMetrics:
@@ -68,7 +69,7 @@ def worker_group(response: str) -> str | None:
 
 
 def _samples(response: str) -> Iterator[Sample]:
-    """Yield only the samples that are used here. A large worker reports thousands more."""
+    """Yield only the samples that this module uses. A large worker reports thousands more."""
     from prometheus_client.parser import text_string_to_metric_families
 
     lines = [line for line in response.splitlines() if any(part in line for part in _LINE_PARTS)]

@@ -15,9 +15,9 @@ def check_batch_form(
 ) -> int:
     """Compare the row form and the columnar form of a transformation on the same records.
 
-    If `apply` raises an error for a record, `apply_batch` must raise BadRows that contains the
-    record, either alone or with the results for all other records. Offsets must increase within
-    each partition.
+    If `apply` raises errors for some records, `apply_batch` must raise BadRows with exactly these
+    records. The results for all other records are optional. Offsets must increase within each
+    partition.
 
     Returns:
         The number of records for which the transformation has a columnar form.

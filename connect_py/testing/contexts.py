@@ -214,7 +214,7 @@ class FakeOffsetStorageReader:
 
 @dataclass(slots=True)
 class FakeTransactionContext:
-    """A `TransactionContext` that records requests. None represents the end of a batch."""
+    """A `TransactionContext` that records requests. None is a request for the current batch."""
 
     committed: list[SourceRecord | None] = field(default_factory=list)
     aborted: list[SourceRecord | None] = field(default_factory=list)

@@ -152,9 +152,9 @@ class FakeSharedServices:
         self._first = self
 
     def user(self) -> FakeSharedServices:
-        """Return another user, for example another task of the same worker.
+        """Return the services for another user, for example another task on the same worker.
 
-        Call `release_all` when the user ends.
+        Call `release_all` on the returned object when that user ends.
         """
         other = FakeSharedServices(self.addresses, self.settings)
         other._first = self._first

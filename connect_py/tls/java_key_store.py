@@ -13,7 +13,7 @@ _JCEKS: Final = 0xCECECECE
 _VERSIONS: Final = (1, 2)  # version 1 has no type field before each certificate
 # entry types; type 3 is a secret key, stored as a serialized Java object
 _KEY, _CERTIFICATE = (1, 2)
-_SALT: Final = b"Mighty Aphrodite"  # hashed after the password for the digest at the end
+_SALT: Final = b"Mighty Aphrodite"  # hashed after the password to compute the file's digest
 _DIGEST_BYTES: Final = 20
 # 1.3.6.1.4.1.42.2.17.1.1: XOR with a key stream of SHA-1 digests
 _JKS_CIPHER: Final = bytes.fromhex("2b060104012a02110101")

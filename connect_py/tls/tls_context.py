@@ -51,8 +51,9 @@ def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
     """Return the TLS context for requests.
 
     It trusts the certificates in the trust store or, if none is configured, the system's
-    authorities. The client key, if any, is presented if the server requests one. Host names are
-    verified only if `ssl.endpoint.identification.algorithm` is `https`.
+    authorities. If a client key is configured, its certificate is presented when the server
+    requests one. Host names are verified only if `ssl.endpoint.identification.algorithm` is
+    `https`.
 
     Raises:
         ConfigError: A store cannot be read.

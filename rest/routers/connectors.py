@@ -31,7 +31,7 @@ _CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest
 _INITIAL_STATE = f"{_CREATE}$InitialState"
 # maximum wait for a new connector's first status; until there is one, Java returns 404
 FIRST_STATUS_SECONDS = 5.0
-_POLL_SECONDS = 0.05  # between two attempts to read a status
+_POLL_SECONDS = 0.05  # interval between attempts to read a status
 
 
 def router(herder: Herder) -> APIRouter:
@@ -156,7 +156,7 @@ def _configs(route: Routes, herder: Herder) -> None:
         name = name_in(request)
         body = parse_json(await request.body())
         if body is None:
-            # for an unknown connector, 404 takes precedence over the error for the body
+            # for an unknown connector, 404 takes precedence over an error in the body
             await deadline.answer(herder, herder.connector_info(name))
         info = await deadline.answer(herder, herder.patch_connector(name, string_map(body)))
         return entities.json_response(entities.connector_info(info))

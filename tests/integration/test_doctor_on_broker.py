@@ -85,7 +85,7 @@ def test_doctor_finds_internal_topics_that_do_not_fit(
     assert findings[f"topic {topic_prefix}none"][0] == "warn"
     # the session's broker may not have had a group yet
     assert findings[f"group {topic_prefix}g"][0] in ("ok", "warn")
-    assert findings["connector"] == ("ok", "FileStreamSinkConnector accepts its keys")
+    assert findings["connector"] == ("ok", "FileStreamSinkConnector accepts the configuration")
 
 
 @pytest.mark.long  # in every run: test_connector_is_checked_with_settings_of_the_worker
@@ -119,7 +119,7 @@ def test_doctor_reads_a_connector_as_the_worker_does(
     }
     connector.write_text(json.dumps(settings))
     _, findings = doctor(str(path), str(connector))
-    assert findings["connector"] == ("ok", "IcebergSinkConnector accepts its keys")
+    assert findings["connector"] == ("ok", "IcebergSinkConnector accepts the configuration")
     assert findings["catalog"] == ("ok", "lake is available; table [hidden] does not exist yet")
     assert findings["storage"][0] == "ok"
     monkeypatch.delenv("DOCTORS_TABLE")

@@ -17,7 +17,7 @@ from connect_py.config.worker_config import StorageTopic
 from connect_py.storage.topic_admin import CREATE_SECONDS, TopicAdmin
 
 OFFSETS = StorageTopic("connect-offsets", "offset.storage.topic", 25, 3)
-REASON = "offset.storage.replication.factor is 3, and the cluster has 1 broker"
+REASON = "offset.storage.replication.factor is 3, but the cluster has only 1 broker"
 
 
 class SmallCluster:

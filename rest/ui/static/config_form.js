@@ -1,4 +1,4 @@
-// A form for the keys of a plugin. The worker validates it while the user fills it in.
+// A form for a plugin's config keys. The worker validates it while the user fills it in.
 
 import { h, morph, notice, options } from "./dom.js";
 import { HIDDEN, ask, get, isSecret, path } from "./rest.js";
