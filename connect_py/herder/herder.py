@@ -115,7 +115,7 @@ class RunningOperation:
         self._step = step
 
     def started(self, cancel: Callable[[], None]) -> None:
-        """Record that the operation was sent to its connector, where `cancel` cancels it."""
+        """Record that the operation was sent to its connector. `cancel` cancels it there."""
         with self._lock:
             self._cancel = cancel
             canceled = self._canceled
@@ -401,7 +401,7 @@ class Herder(ABC):
         """Reset the active topics of a connector.
 
         Raises:
-            PermissionError: Topic tracking or its reset is disabled. The message is Kafka
+            PermissionError: Tracking or resetting active topics is disabled. The message is Kafka
                 Connect's.
         """
 

@@ -51,7 +51,7 @@ from connect_py.worker.connector_messages import (
     Validate,
 )
 
-# reported as the reason why a connector waits while its `task_configs` fails
+# resource that a connector reports it is waiting for while its `task_configs` fails
 TASK_CONFIGS: Final = "task configurations"
 VALIDATORS: Final = 4  # maximum number of validations that run (or hang) concurrently
 # maximum number of concurrent operations, which have their own threads because they may take hours

@@ -77,7 +77,7 @@ class ServiceRegistry:
     def user(self, label: str, location: str | None = None) -> ServiceUser:
         """Create a service user for a task or connector.
 
-        `location` is the `plugin.path` folder that contains its plugin.
+        `location` is the `plugin.path` folder that contains the task's or connector's plugin.
         """
         return ServiceUser(self, label, location)
 

@@ -532,7 +532,7 @@ class Worker:
         self._tasks.set_log_levels(levels)
 
     def extend_lease(self, until: float | None) -> None:
-        """Set the time by which connectors and tasks must have exited, on the monotonic clock.
+        """Set the monotonic time by which connectors and tasks must have exited.
 
         Their processes enforce it even if this process is suspended. None removes the limit.
         """

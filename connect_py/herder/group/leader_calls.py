@@ -17,7 +17,8 @@ class LeaderCalls(Protocol):
         """Request that the leader at this advertised URL publish task configurations.
 
         Raises:
-            ConnectError: The leader rejected the request (with its message) or cannot be reached.
+            ConnectError: The leader cannot be reached, or it rejected the request. In the latter
+                case, the error contains the leader's message.
         """
 
     def request_stop(

@@ -406,7 +406,7 @@ class LeaderState:
                 self._departed_members.setdefault(member, self._urls[member])
 
     def _track_revocations(self, now: float) -> None:
-        """Record when each member began to stop revoked items, and schedule its timeout."""
+        """Record when each member began to stop revoked items, and schedule a timeout for it."""
         self._revoking_since = {
             member: self._revoking_since.get(member, now)
             for member in self._view.members

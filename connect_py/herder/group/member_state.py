@@ -167,7 +167,7 @@ class MemberState:
         return self._let_lease_expire and self.lease_until is not None
 
     def acknowledged(self, member: str, number: int, now: float) -> None:
-        """Extend the lease, counted from the time at which the acknowledged heartbeat was sent."""
+        """Extend the lease, measured from the time at which the heartbeat was sent."""
         sent = self._sent.pop(number, None) if member == self.id else None
         if (
             sent is None

@@ -28,7 +28,7 @@ CONFLICT_MESSAGE = (
 
 
 class OffsetRequests:
-    """Reads committed offsets, and changes a stopped connector's offsets after its tasks end."""
+    """Reads offsets, and changes a stopped connector's offsets once its tasks have ended."""
 
     def __init__(
         self,
