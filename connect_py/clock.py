@@ -27,7 +27,7 @@ class SystemClock:
     """Reads the system clocks, which all processes on this machine share."""
 
     def monotonic(self) -> float:
-        """Return a time that includes system suspends, during which a worker can lose its lease."""
+        """Return a time that advances during system suspends, because leases expire then too."""
         return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
     def time_ms(self) -> int:

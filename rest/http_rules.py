@@ -1,7 +1,7 @@
 """HTTP rules that are applied before routing: paths, verbs, media types, HEAD, and OPTIONS.
 
-Kafka Connect embeds Jetty and Jersey. This module implements the rules of both that clients can
-observe. Because the rules are applied before routing, clients never receive a FastAPI response
+Kafka Connect embeds Jetty and Jersey. This module reproduces their behavior as far as clients can
+observe it. Because the rules are applied before routing, clients never receive a FastAPI response
 (422, redirects, `{"detail":…}`).
 """
 

@@ -37,7 +37,7 @@ class HeaderRule:
 
     @staticmethod
     def of(text: str) -> HeaderRule:
-        """Parse a rule such as `set X-Frame-Options: DENY`. Dates are in milliseconds from now.
+        """Parse a rule such as `set X-Frame-Options: DENY`. Dates are given in ms from now.
 
         Raises:
             ConfigError: The rule does not have this format.

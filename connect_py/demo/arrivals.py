@@ -35,7 +35,7 @@ class Arrivals:
         self._topics = topics
         self._tables = tables
         self._catalog = catalog
-        self._snapshot_ids: dict[str, int] = {}  # latest snapshot by table
+        self._snapshot_ids: dict[str, int] = {}  # ID of each table's latest snapshot
 
     def new(self) -> list[Arrival]:
         """Return the changes that have arrived since the last call, grouped by table."""

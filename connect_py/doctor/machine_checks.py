@@ -21,7 +21,7 @@ def machine_checks(*, java_needed: bool) -> list[Check]:
 
 
 def java(missing: Verdict) -> Sequence[Finding]:
-    """Check which Java runs Spark."""
+    """Check which Java installation Spark will use."""
     if path := os.environ.get(JAVA_VARIABLE):
         if os.access(path, os.X_OK):
             return [Finding("Java", Verdict.OK, f"{path}, from {JAVA_VARIABLE}")]

@@ -409,7 +409,7 @@ def _first_outgoing_port() -> int:
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
-        return 32_768  # outside Linux, most systems use this limit or a higher one
+        return 32_768  # most other systems use this limit or a higher one
 
 
 def is_free(port: int) -> bool:

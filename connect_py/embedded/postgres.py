@@ -37,7 +37,7 @@ MISSING = (
     "locations.\nOn Debian and Ubuntu: apt-get install postgresql\nOn Fedora: dnf install "
     "postgresql-server\nOn macOS: brew install postgresql@17"
 )
-_UNPRIVILEGED = ("postgres", "nobody")  # candidates, because the server rejects root
+_UNPRIVILEGED = ("postgres", "nobody")  # users to run the server, which rejects root
 _NOT_AS_ROOT = "PostgreSQL cannot run as root: run this command as a different user"
 _INIT_SECONDS = 120.0
 _START_SECONDS = 60.0

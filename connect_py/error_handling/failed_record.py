@@ -62,7 +62,7 @@ class FailedRecord:
         )
 
     def original(self) -> RecordOrigin | None:
-        """Return the record's origin. For a retried dead-letter record, it is the first one."""
+        """Return the record's origin. A retried dead-letter record has its original location."""
         origin, replay = self.origin, self.replay
         if origin is None or replay is None:
             return origin

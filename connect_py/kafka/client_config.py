@@ -146,7 +146,7 @@ _IGNORED: Final = re.compile(
     r"|bootstrap\.resolve\.timeout\.ms|metadata\.cluster\.check\.enable|auto\.include\.jmx\.reporter"
 )
 _WORKER_SETTINGS: Final = frozenset(["max.poll.records"])  # librdkafka has no such setting
-# log lines that this process has already written, as pairs of message and setting
+# log lines that this process has already written, as (message, setting) pairs
 _logged_settings: Final[set[tuple[str, str]]] = set()
 _RENAMED: Final[Mapping[str, str]] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",

@@ -12,7 +12,7 @@ class SourceMetrics(TaskMetrics):
 
     def __init__(self, clock: Clock, window: Window) -> None:
         super().__init__(clock, window)
-        self.polled = 0  # number of records returned by polls
+        self.polled = 0  # number of records that polls returned
         self.written = 0  # number of acknowledged records
         self._written_before = 0
         self._poll_rate = SampledStat(clock, window)

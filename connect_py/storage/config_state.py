@@ -45,7 +45,7 @@ class SessionKey:
 
 @dataclass(frozen=True, slots=True)
 class RestartRequest:
-    """Request to restart a connector. It can include tasks or be limited to failed instances."""
+    """Request to restart a connector, optionally with its tasks or only its failed instances."""
 
     connector: str
     include_tasks: bool
@@ -152,7 +152,7 @@ def task_key(task: ConnectorTaskId) -> str:
 def target_state_value(state: TargetState, reason: str | None = None) -> dict[str, str]:
     """Return the value of a target state record.
 
-    It contains both state fields. Readers that do not support STOPPED use the older field, which
+    The value has two state fields. Readers that do not support STOPPED use the older field, which
     contains PAUSED for a stopped connector. Java workers ignore the reason.
     """
     older = TargetState.PAUSED if state is TargetState.STOPPED else state

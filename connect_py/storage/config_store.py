@@ -85,7 +85,7 @@ class ConfigStore(LogStore):
     def put_connector_config(
         self, name: str, config: Mapping[str, str | None], target_state: TargetState | None = None
     ) -> None:
-        """Create or replace a connector. An initial target state is written first."""
+        """Create or replace a connector. The target state, if specified, is written first."""
         writes = [[self._write(f"{CONNECTOR_PREFIX}{name}", {"properties": dict(config)})]]
         if target_state is not None:
             writes.insert(

@@ -36,7 +36,7 @@ def _kind(value: Primitive) -> str:
 
 
 def _plain(value: Primitive) -> object:
-    """Return a value that can be compared with values of the same kind."""
+    """Return a sort key for values of the same kind. Null becomes an empty string."""
     return "" if value is None else value
 
 

@@ -89,7 +89,7 @@ class StatusTable:
 
     def __init__(self) -> None:
         self._statuses: dict[StatusId, Status] = {}
-        self._numbers: dict[str, set[int]] = {}  # numbers of tasks that have a status, by connector
+        self._numbers: dict[str, set[int]] = {}  # by connector: tasks that have a status
         self._topics: dict[str, dict[str, TopicStatus]] = {}
         self._positions: dict[bytes, tuple[int, int]] = {}  # key -> partition, timestamp
         self.highest_generation = 0

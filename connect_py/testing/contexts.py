@@ -85,7 +85,9 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self.topic_ids = {topic: f"id-of-{topic}" for topic in self.partition_counts}
         self.group_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.log_ranges: dict[TopicPartition, tuple[int, int]] = {}
-        self.record_times: dict[TopicPartition, dict[int, int]] = {}  # epoch ms by offset
+        self.record_times: dict[
+            TopicPartition, dict[int, int]
+        ] = {}  # timestamp in epoch ms by offset
         # offset at which the first open transaction in each partition begins
         self.open_transactions: dict[TopicPartition, int] = {}
         self.client_settings: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
@@ -214,7 +216,7 @@ class FakeOffsetStorageReader:
 
 @dataclass(slots=True)
 class FakeTransactionContext:
-    """A `TransactionContext` that records requests. None is a request for the current batch."""
+    """A `TransactionContext` that records requests. None means the end of the current batch."""
 
     committed: list[SourceRecord | None] = field(default_factory=list)
     aborted: list[SourceRecord | None] = field(default_factory=list)

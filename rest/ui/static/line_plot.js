@@ -1,4 +1,4 @@
-// Plots without a library: a line over time, or one bar per commit. Each plot has a summary for screen readers.
+// Draws plots without a library: a line over time, or one bar per commit. Each plot has a summary for screen readers.
 
 import { h, s } from "./dom.js";
 import { clock } from "./texts.js";
