@@ -8,10 +8,10 @@ Each cycle creates one commit per table.
 | `config` | conversion of a connector configuration to immutable objects |
 | `routing` | selection of the tables for each row |
 | `conversion` | conversion of rows to table columns, and schema changes for new rows |
-| `staging` | Parquet files per table and partition |
+| `staging` | writing of Parquet files for each table and Kafka partition |
 | `protocol` | all decisions of the commit protocol (`docs/protocol.md`), without I/O |
 | `task` | the sink task: polls, staging, and messages from the coordinator |
-| `coordinator` | the thread in task 0 that carries them out, and its channel to the tasks |
+| `coordinator` | the thread in task 0 that carries out decisions, and its channel to the tasks |
 | `catalog`, `commit`, `driver` | access to Iceberg's Java classes, commits, and the Spark driver |
 | `dead_letters`, `maintenance` | the dead-letter table; automatic compaction and expiration |
 """

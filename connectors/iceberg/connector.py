@@ -114,6 +114,6 @@ class IcebergSinkConnector(SinkConnector):
         return IcebergSinkConfig.parse(with_worker_catalog(props, self._worker_settings()))
 
     def _worker_settings(self) -> Callable[[str], Mapping[str, str]]:
-        """Return a function that looks up worker settings. Outside a worker, there are none."""
+        """Return a function that looks up worker settings. Outside a worker, it returns none."""
         services = getattr(self, "services", None)
         return services.worker_settings if services is not None else lambda _prefix: {}

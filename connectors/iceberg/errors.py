@@ -1,4 +1,4 @@
-"""Errors of table operations. Each class requires a different reaction."""
+"""Errors from table operations. Each class requires a different reaction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TableError(ConnectError):
 
 
 class JavaError(Exception):
-    """The message of a Java exception, copied because the JVM may exit before it is read."""
+    """The message of a Java exception, copied while the JVM is still running."""
 
 
 class TableMissingError(TableError):
@@ -46,11 +46,11 @@ class TableUnsuitableError(TableError):
 
 
 class DuplicateKeyError(TableError):
-    """Two staged rows of one cycle have the same key, and nothing defines their order."""
+    """Two staged rows in one cycle have the same key, and nothing defines their order."""
 
 
 class ExpectationFailedError(TableError):
-    """Rows of a commit violate an expectation with the action `fail`.
+    """Rows in a commit violate an expectation with the action `fail`.
 
     Nothing was committed.
     """
@@ -92,7 +92,7 @@ class SparkLostError(ConnectError):
 
 
 class PairUnreadError(ConnectError):
-    """The insert of a key change is staged, but its delete can no longer be read.
+    """The insert of a key change is staged, but the matching delete can no longer be read.
 
     If a primary key changes, Debezium emits the delete of the old key and the insert of the new
     key. The partition with the delete was revoked before the task read the delete.

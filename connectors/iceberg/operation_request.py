@@ -64,9 +64,9 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class OperationRequest:
-    """Request for an operation on a connector, with the services of the worker that runs it.
+    """Request for an operation on a connector, with the services that its worker provides.
 
-    `arguments` is the JSON object in the request. Its numbers are strings.
+    `arguments` is the JSON object in the request, in which numbers are represented as strings.
     """
 
     config: IcebergSinkConfig
@@ -99,7 +99,7 @@ class OperationRequest:
         return self.cluster.client_config("admin")
 
     def refuse_unknown(self, names: tuple[str, ...], operation: str) -> None:
-        """Raise a `ConfigError` if the request has an argument that is not listed."""
+        """Raise a `ConfigError` if the request has an argument that is not in `names`."""
         for name in self.arguments.keys() - set(names):
             raise ConfigError(
                 name, f"unknown argument; {operation} accepts {', '.join(names) or 'none'}"

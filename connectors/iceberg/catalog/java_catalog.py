@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CHANGE_COLUMNS: Final[Sequence[Mapping[str, Any]]] = tuple(
     {"id": FIELD_IDS[name], "name": name, "required": False, "type": type_} for name, type_ in PLAIN
 )
-# The writer of a format 3 table expects these columns.
+# Spark's writer for tables with format version 3 expects these columns.
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")
 # Cost of opening a file, in bytes, when a MERGE plans its tasks. With Iceberg's default of 4 MB,
 # Spark starts a task for every four small files.
@@ -301,7 +301,7 @@ class JavaTable:
         return self.java.iceberg("BaseTable")(operations, self.java_table.name())
 
     def elsewhere(self, location: str, io_properties: Mapping[str, str]) -> Any:
-        """Return a copy of the table with another data location and more FileIO properties."""
+        """Return a copy of the table with another data location and extra FileIO properties."""
         java, metadata, io = self.java, self._operations.current(), self.java_table.io()
         properties = {**java.json(metadata.properties()), "write.data.path": location}
         if io_properties:
@@ -311,7 +311,7 @@ class JavaTable:
         return self._as_if(metadata.replaceProperties(java.map(properties)), io)
 
     def scan_tasks(self, snapshot: int, condition: Any) -> list[Any]:
-        """Return Java scan tasks for complete files that may have rows that match a condition."""
+        """Return Java scan tasks for whole files that may contain rows that match a condition."""
         scan = self.java_table.newScan().useSnapshot(snapshot).filter(condition).ignoreResiduals()
         with closing(scan.planFiles()) as tasks:
             return list(self.java.each(tasks))
@@ -433,7 +433,7 @@ class JavaTable:
         relation.
 
         Raises:
-            StaleAttemptError: The change is not valid on the newest metadata.
+            StaleAttemptError: The change is not valid for the newest metadata.
         """
         update = self.new_update()
         update.add(dataclasses.replace(change, files=()), ref, {})

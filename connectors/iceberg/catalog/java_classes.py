@@ -50,7 +50,10 @@ class JavaClasses:
         self.every_row: Any = self.iceberg("expressions.Expressions").alwaysTrue()
 
     def __call__(self, name: str) -> JavaClass:
-        """Return a cached class, because py4j resolves each part of a name with a round trip."""
+        """Return a class by its full name.
+
+        Classes are cached, because py4j resolves each part of a name with a round trip.
+        """
         if name not in self._classes:
             self._classes[name] = JavaClass(attrgetter(name)(self.spark._jvm))
         return self._classes[name]
@@ -139,7 +142,7 @@ class JavaClasses:
         return self.iceberg("SchemaParser").fromJson(json.dumps(document))
 
     def content_file(self, content: Mapping[str, Any], spec: Any) -> Any:
-        """Return the Java content file for Iceberg's JSON representation and a partition spec."""
+        """Convert a content file with this partition spec from Iceberg's JSON representation."""
         tree = self.mapper.readTree(json.dumps(content))
         return self.iceberg("ContentFileParser").fromJson(tree, spec)
 
@@ -164,7 +167,10 @@ class JavaClasses:
         return converter.convertToIcebergExpression(resolved)
 
     def parquet_file(self, file: Any) -> Any:
-        """Return an input file for Parquet's reader. Iceberg's conversion class is not public."""
+        """Convert an Iceberg input file to an input file for Parquet's reader.
+
+        Reflection is required because Iceberg's conversion class is not public.
+        """
         method = self.class_object("org.apache.iceberg.parquet.ParquetIO").getDeclaredMethod(
             "file", self.types("org.apache.iceberg.io.InputFile")
         )

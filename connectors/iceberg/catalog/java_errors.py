@@ -70,8 +70,8 @@ _LASTING: Final = (
     ),
     (re.compile(r"No FileSystem for scheme"), "see iceberg.catalog.warehouse"),
 )
-# Hadoop is used if no FileIO is configured, and by Iceberg's ResolvingFileIO if the AWS library is
-# missing.
+# Messages from Hadoop, which is used if no FileIO is configured, or by Iceberg's ResolvingFileIO if
+# the AWS library is missing.
 _HADOOP_LACKS: Final = re.compile(
     r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found'
 )
@@ -108,7 +108,7 @@ def caused_by(error: BaseException, *names: str) -> bool:
 
 
 def is_statement_error(error: BaseException) -> bool:
-    """Return True if a statement or its evaluation failed, and not the storage or the JVM."""
+    """Return True if a statement or its evaluation failed, rather than the storage or the JVM."""
     return any(_OF_STATEMENT.match(name) for name, _ in _chain(java_exception_of(error)))
 
 
@@ -169,7 +169,7 @@ def _chain(exception: Any) -> list[tuple[str, str]]:
 
 
 def translated(subject: str, exception: Any) -> ConnectError:
-    """Return the sink's error for a Java exception, based on its outermost known class.
+    """Return the sink's error for a Java exception, based on the outermost known class.
 
     Args:
         subject: The beginning of the message, which is the name of the table if there is one.

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
-# folder that caches compiled classes; there is no cache if it is unset
+# folder that caches compiled classes; if the variable is unset, classes are not cached
 CLASSES_VARIABLE: Final = "CONNECT_PY_SPARK_CLASSES"
 # each class is listed after the classes that it uses
 _SOURCES: Final = [

@@ -24,8 +24,8 @@ class StaleAttemptError(Exception):
 class Recording:
     """Files that a MERGE into a recorded table wrote and removed."""
 
-    is_empty: bool  # no row of the table matched
-    is_overwrite: bool  # data files were replaced without delete files (copy-on-write)
+    is_empty: bool  # True if no row of the table matched
+    is_overwrite: bool  # True if data files were replaced without delete files (copy-on-write)
     locations: Sequence[str]  # locations of the files that the MERGE wrote
     replaced_rows: int
     data_files: int  # number of added and removed data files
@@ -39,7 +39,7 @@ class RecordedTable:
     """
 
     def __init__(self, java: JavaClasses, java_table: Any, name: str) -> None:
-        """Wrap an unregistered table object. Spark's UI and event log contain the table name."""
+        """Wrap an unregistered table object. Spark's UI and event log show the table name."""
         self.java_table = java_table
         self._java = java
         self._key = f"{name}-{uuid.uuid4().hex[:12]}"
@@ -67,10 +67,10 @@ class TableChange:
     See rule 16 of the commit protocol.
     """
 
-    files: Sequence[Any] = ()  # Java data files with new rows or the live rows of `replaced`
+    files: Sequence[Any] = ()  # Java data files with new rows, or with the live rows of `replaced`
     replaced: Sequence[Any] = ()  # Java data and delete files that are rewritten
-    replaces_all: bool = False  # the new rows replace all existing rows
-    recorded: RecordedTable | None = None  # the files that this table recorded are also added
+    replaces_all: bool = False  # True if the new rows replace all existing rows
+    recorded: RecordedTable | None = None  # its recorded files are also added and removed
     is_overwrite: bool = False  # see `Recording`
     replaced_rows: int = 0
     is_bound_to_head: bool = False  # True if the change is valid only for the head that was read
@@ -116,12 +116,13 @@ class TableUpdate:
 
         Raises:
             StaleAttemptError: Since the snapshot that was read, another commit removed data files
-                that the change references, deleted rows of replaced files, or added rows although
+                that the change references, deleted rows in replaced files, or added rows although
                 the change refuses them.
         """
         transaction, head = self._transaction, self._base.currentSnapshot()
         if head is not None and transaction.currentMetadata().ref(ref) is None:
-            # Create the missing branch first. Otherwise, Iceberg would count its files from zero.
+            # Create the missing branch first. Otherwise, Iceberg would start the totals in the
+            # summaries of its snapshots from zero.
             transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
         if change.replaces_all or change.is_overwrite:
             update = transaction.newOverwrite()
@@ -148,7 +149,7 @@ class TableUpdate:
             update.deleteFile(file)
         for file in change.files:
             add_file(file)
-        # None if the snapshot has expired; in this case, the validation fails
+        # None if the snapshot has expired, which makes the validation fail
         read = self._base.snapshot(change.read_snapshot) if change.replaced else None
         if read is not None and read.sequenceNumber() and self._base.formatVersion() > 1:
             update.dataSequenceNumber(read.sequenceNumber())  # newer equality deletes still apply
@@ -174,13 +175,13 @@ class TableUpdate:
         self._builder = self._java.iceberg("TableMetadata").buildFrom(self.after)
 
     def publish(self, ref: str, snapshot: int) -> None:
-        """Set the ref to an existing snapshot on another branch."""
+        """Set a ref to a snapshot that exists on another branch."""
         self.snapshot = self._base.snapshot(snapshot)
         self.change()
         self._builder.setBranchSnapshot(snapshot, ref)
 
     def stand_on(self, ref: str, snapshot: int, summary: Mapping[str, str]) -> None:
-        """Reset the ref to a snapshot, and add a snapshot without new rows."""
+        """Reset a ref to a snapshot, and add a snapshot without new rows."""
         branch = f"connect-py-rewind-{snapshot}"
         self._transaction.manageSnapshots().createBranch(branch, snapshot).commit()
         self._stage(self._transaction.newFastAppend(), branch, summary)
@@ -208,7 +209,7 @@ class TableUpdate:
         return removed
 
     def set_tag(self, name: str, snapshot: int, keep_ms: int | None) -> None:
-        """Set a tag. Expiration removes it at the age `keep_ms`, or never if this is None."""
+        """Set a tag. Expiration removes it at the age `keep_ms`, or never if `keep_ms` is None."""
         tag = self._java.iceberg("SnapshotRef").tagBuilder(snapshot)
         self._builder.setRef(name, (tag if keep_ms is None else tag.maxRefAgeMs(keep_ms)).build())
 

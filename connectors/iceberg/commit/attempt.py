@@ -58,8 +58,8 @@ class Attempt:
         Args:
             catalog: The catalog of the table, with the Spark session.
             table: The loaded table.
-            request: The commit request, as the rules resolved it for the loaded metadata.
-            strategy: The strategy for the commit, and the reason for it.
+            request: The commit request, as adjusted by the rules for the loaded metadata.
+            strategy: The strategy for the commit, and the reason for this choice.
             stack: The exit stack that closes the relations that the attempt opens.
         """
         self.catalog = catalog
@@ -73,7 +73,7 @@ class Attempt:
         self.keys = list(request.key_columns)
         # True if the commit replaces all earlier rows.
         self.is_truncate = any(file.kind is StagedKind.TRUNCATES for file in request.files)
-        # True if the table has the column with the source order of the changes.
+        # True if the changes have a source order and the table has a column for it.
         self.is_ordered = request.ordered and ORDER in self.metadata.column_names()
         # Folder for the files that this commit writes. A later epoch recognizes orphan files by the
         # folder's prefix (rule 18 of the commit protocol).
@@ -86,7 +86,7 @@ class Attempt:
         self.summary: dict[str, str] = {}  # summary entries of the new snapshot
         self.properties: dict[str, str] = {}  # table properties to set with the commit
         self.unmatched = 0  # number of completed rows that still lack a value
-        # number of changes that were skipped because a truncate or the row in the table is later
+        # number of changes that were skipped because a truncate or the row in the table is newer
         self.older_changes = 0
         self.findings: dict[type, Any] = {}  # rule results, keyed by class
         self.written: list[str] = []  # locations of the files that this attempt wrote
@@ -96,7 +96,7 @@ class Attempt:
 
     @cached_property
     def recorded(self) -> RecordedTable:
-        """The table pinned at the head. A MERGE into it is recorded instead of committed."""
+        """The table, pinned to its head. A MERGE into it is recorded instead of committed."""
         return self._stack.enter_context(self.table.record(self.request.ref, self.folder))
 
     @property

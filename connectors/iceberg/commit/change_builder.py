@@ -1,6 +1,7 @@
 """Commit step 4c: build the table change, with one `MERGE INTO` that finds the replaced rows.
 
-The sources of the statements are subqueries because temporary views fail on copy-on-write tables.
+The statements read their sources through subqueries, because temporary views fail on copy-on-write
+tables.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def choose_strategy(
 def build_change(attempt: Attempt, settings: EngineSettings) -> TableChange:
     """Return the table change that commits the rows of an attempt.
 
-    Upserts and deletes run one MERGE on the recorded table. The row counts that tasks reported are
-    checked against the footers of their files.
+    For upserts and deletes, one MERGE runs on the recorded table. The row counts that tasks
+    reported are checked against the footers of their files.
 
     Raises:
         DuplicateKeyError: The MERGE found a key that is staged twice.
@@ -157,9 +158,9 @@ def delete_matched(
         target: The recorded table.
         keys: The key columns.
         sources: The relations with the staged keys.
-        order: The column with the source order of the changes, or None. A row that is later than
-            its source row is not deleted.
-        checks_keys: True if the statement must fail with `DUPLICATE_KEY` if a key is staged twice.
+        order: The column with the source order of the changes, or None. A table row that
+            is newer than the staged row with the same key is not deleted.
+        checks_keys: True to fail with `DUPLICATE_KEY` if a key is staged twice.
         in_one_task: True if one Spark task reads the keys, which avoids a shuffle in small cycles.
     """
     source, same = _matches(keys, sources, order)
@@ -184,7 +185,7 @@ def replaced_rows(
     sources: Sequence[MergeSource],
     order: str | None,
 ) -> str:
-    """Return a query for the rows of a table that either kind of `MERGE` removes or replaces."""
+    """Return a query for the rows that `delete_matched` or `full_merge` removes or replaces."""
     names = ", ".join(f"t.{quoted(name)}" for name in columns)
     source, same = _matches(keys, sources, order)
     return f"SELECT {names} FROM {table} t LEFT SEMI JOIN ({source}) s ON {same}"
@@ -221,7 +222,7 @@ def full_merge(
 def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: str) -> str:
     """Return a source with one delete for each key that is not upserted.
 
-    A full MERGE fails if a row matches more than once.
+    A full MERGE fails if a table row matches several source rows.
     """
     columns = ", ".join(f"d.{quoted(key)}" for key in keys)
     without = f" LEFT ANTI JOIN {upserts} u ON {same_key(keys, 'd', 'u')}" if upserts else ""
@@ -232,7 +233,7 @@ def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: 
 def _matches(
     keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
 ) -> tuple[str, str]:
-    """Return a query for the changed keys, and the SQL condition that row `t` has key `s`."""
+    """Return a query for the changed keys `s`, and the condition that matches table rows `t`."""
     columns, same = [*keys], same_key(keys)
     if order is not None:
         columns.append(order)

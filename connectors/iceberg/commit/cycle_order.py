@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 # prefix of the table property with the source order of the last truncate; the connect group ID
 # follows
 TRUNCATED: Final = "connect-py.truncated."
-# column with the path of the staged file that contains the change; files with only last changes
-# contain each key once
+# Column with the path of the staged file that contains the change. Together with the key, the path
+# identifies the last change to the key within its file.
 FILE: Final = "__connect_py_file"
 LAST: Final = "__connect_py_last"  # true for the last change to its key
 _DELETE: Final = "__connect_py_delete"
@@ -66,7 +66,7 @@ class CycleOrder:
             attempt.properties[name] = self._truncate
 
     def later_rows(self, rows: DataFrame) -> DataFrame | None:
-        """Return the rows of the table that are later than the last truncate.
+        """Return the rows of the table that are newer than the last truncate.
 
         Return None if there was no truncate or if there are no such rows.
         """

@@ -5,7 +5,7 @@ consists of steps 4 and 5 of the commit protocol (`docs/protocol.md`), which are
 parts (4e is step 5). The list also names what a crash after each part leaves behind:
 
 - 4a: Load the table, finish the work of earlier commits, and check the ledger. A crash leaves
-  nothing.
+  nothing behind.
 - 4b: Complete the rows of a cycle that is not plain (`cycle_rows`). A crash leaves data files with
   the prefix of this epoch. The next epoch removes them (rule 18).
 - 4c: Run one MERGE on a recorded table (`change_builder`). A crash leaves delete files with the
@@ -127,7 +127,7 @@ class CommitEngine:
         )
 
     def _run(self, run: CommitRun, stack: ExitStack) -> CommitOutcome:
-        # Reused if another commit was first, as long as its change is valid for the new head.
+        # Reused if another commit landed first and the attempt's change is valid for the new head.
         attempt: Attempt | None = None
         while True:
             if run.is_outcome_unknown:
@@ -230,7 +230,7 @@ class CommitEngine:
 
 
 def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
-    """Return the snapshot ID of a commit that landed (rule 17), or None if it can land now.
+    """Return the snapshot ID of a commit if it has landed (rule 17), or None if it can land now.
 
     Raises:
         LedgerMovedError: The commit has not landed, and the table does not have the expected
@@ -261,7 +261,7 @@ class CommitRun:
     # True if a swap was sent and the table has not been loaded since
     is_outcome_unknown: bool = False
     attempts: list[Attempt] = field(default_factory=list)
-    # keyed by snapshot ID
+    # updates whose swap was sent, with their attempts, keyed by snapshot ID
     swaps: dict[int, tuple[TableUpdate, Attempt]] = field(default_factory=dict)
     landed: int | None = None  # ID of the snapshot that landed
     tries: int = 0

@@ -3,8 +3,9 @@
 If a primary key changes, Debezium emits a pair of events: the delete of the old key and the insert
 of the new key. Each event is one half of the pair. A half is open until the other half is read.
 
-If the insert lacks values, they are copied from the row of the old key. The result is a plan that
-contains no values: it depends only on row IDs, pair IDs, and the names of missing columns.
+If the insert lacks values, they are copied from the row of the old key. `match` returns a plan for
+copying them. The plan contains no values. It depends only on row IDs, pair IDs, and the names of
+missing columns.
 
 A lifetime consists of the changes to a key between its insert and its delete (see `partial_rows`).
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 
 from connectors.iceberg.staging.staged_changes import PLACED, Half
 
-# keyed by row ID: the rows that provide missing values, and the columns that each of them fills
+# keyed by row ID: the IDs of the rows that provide missing values, and the columns that each fills
 Fills = Mapping[int, Sequence[tuple[int, frozenset[str]]]]
 
 
@@ -31,7 +32,7 @@ class PairRow:
     pair: str | None = None  # ID of the pair
     place: tuple[object, ...] = ()  # sort key among halves with equal pair IDs
     partial: bool = False  # True if the row must be completed
-    # the insert that began the lifetime: its half, pair ID, and number among pairs with this ID
+    # the insert that began the lifetime: `Half` value, pair ID, and number among pairs with this ID
     begun_by: tuple[int, str, int] | None = None
 
 
@@ -40,7 +41,7 @@ class PairPlan:
     """Plan for the missing values and the open halves of a cycle."""
 
     fills: dict[int, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)  # see `Fills`
-    # keyed by the ID of a row that must be completed: columns that no row can fill
+    # columns that no row can fill, keyed by the ID of the row that must be completed
     unknown: dict[int, frozenset[str]] = field(default_factory=dict)
     # number of rows that lack values because the delete of their old key has not been read
     unread: int = 0
@@ -72,7 +73,7 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
     plan = PairPlan()
 
     def delete_of(row: PairRow) -> PairRow | None:
-        """Return the delete whose insert began a row's lifetime, or None if it was not read."""
+        """Return the delete of the pair whose insert began a row's lifetime, if it was read."""
         assert row.begun_by is not None
         _, pair, number = row.begun_by
         # The change may have been read twice, for example because offsets were altered. Prefer a
@@ -83,7 +84,7 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
         return deletes[pair][index] if index < len(deletes[pair]) else None
 
     def fill(row: PairRow) -> frozenset[str]:
-        """Plan the values of a row. Return the columns that no row can fill."""
+        """Plan how to fill a row's missing values. Return the columns that no row can fill."""
         current, lacking, visited = row, row.lacking, {row.row}
         while lacking and current.begun_by is not None:
             image = delete_of(current)

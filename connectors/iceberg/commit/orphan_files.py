@@ -16,7 +16,7 @@ from connectors.iceberg.staging.staged_file_name import table_digits
 # prefixes of property keys and summary keys whose values contain paths
 _NAMING: Final = (OPEN_PAIRS, REJECTED, PENDING)
 _LAST_PART: Final = re.compile(r'/([^/"]+)(?:"|$)')
-# limit for listing files and reading manifests, because commits wait in the meantime
+# time limit for listing files and reading manifests; commits wait in the meantime
 _MAX_SECONDS: Final = 60
 
 

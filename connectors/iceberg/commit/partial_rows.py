@@ -8,9 +8,9 @@ key, as of the key change.
 
 If a primary key changes, Debezium emits a pair of events: a delete of the old key, which also
 contains the new key, and an insert of the new key, which also contains the old key. Each event is
-in the partition of its own key. Both halves get the same pair ID, which is derived from both keys
-and, if it is known, from the position of the change in the source. Pairs with equal IDs are read in
-the same order in both partitions.
+in the partition of its own key. The two events, called halves, get the same pair ID. It is
+derived from both keys and, if known, from the position of the change in the source. Pairs with
+equal IDs are read in the same order in both partitions.
 
 A pair is open if only one of its halves has been read. The open-pairs file stores this half until
 the other half is read. For a delete, it contains the row at the time of the delete. For an insert,
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 # prefix of the summary entry with the path of the open-pairs file; the connect group ID follows
 OPEN_PAIRS: Final = "connect-py.open-pairs."
 _LACKING: Final = "__lacking"  # names of the columns whose values are unknown
-_SENT: Final = "__sent"  # this change, or an earlier change in its lifetime, has a value
+_SENT: Final = "__sent"  # true if this or an earlier change in the lifetime has a value
 _DELETE: Final = "__delete"
 # number of the lifetime among the key's lifetimes in the cycle; 0 if it began before the cycle
 _LIFETIME: Final = "__lifetime"
@@ -66,7 +66,7 @@ _LIFETIME: Final = "__lifetime"
 _FROM: Final = "__from_"
 _RANK: Final = "__rank"  # position among pairs with equal IDs
 _ENDS_PAIR: Final = "__ends_pair"  # true if the change is the insert of a pair
-_IMAGE: Final = "__image"  # true if the change is the delete of a pair and has the row's image
+_IMAGE: Final = "__image"  # true if the change is the first delete of a pair; its row is an image
 _ROW: Final = "__row"  # row ID
 _BASE: Final = "__base_"  # prefix of the columns of the row that provides values
 _CONTEXT: Final = (1 << 63) - 1  # offset for changes in files other than CHANGES; sorts last
@@ -76,7 +76,8 @@ _COLUMNS: Final = "__columns"
 _IS_ROW: Final = f"({_SENT} OR NOT coalesce({OPTIONAL}, false))"
 _NO_COLUMNS: Final = "cast(array() AS array<string>)"
 _OF_DELETE: Final = int(Half.DELETE)
-# some halves remain open indefinitely, for example if the topic of the other half is not read
+# maximum number of open halves to store; some halves remain open indefinitely, for example if the
+# topic of the other half is not read
 _MAX_OPEN: Final = 100_000
 
 
@@ -86,7 +87,7 @@ def open_pairs_key(property_key: str) -> str:
 
 
 def open_pairs(metadata: TableMetadata, property_key: str, ref: str) -> str | None:
-    """Return the path of the valid ledger's open-pairs file, or None if no pair is open."""
+    """Return the path of the open-pairs file for the valid ledger, or None if no pair is open."""
     lookup, name = look_up(metadata.view(ref, property_key)), open_pairs_key(property_key)
     path: str | None = None
     if (snapshot := lookup.version.ledger_snapshot) is not None:
@@ -123,8 +124,8 @@ def complete_changes(
 
     Raises:
         TableUnsuitableError: A required column would be null.
-        PairUnreadError: The insert of a key change was staged, but the partition of its delete was
-            revoked afterward.
+        PairUnreadError: The insert of a key change was staged, but the partition with the matching
+            delete was revoked afterward.
     """
     request, metadata = attempt.request, attempt.metadata
     path = None if attempt.is_truncate else open_pairs(metadata, request.property_key, request.ref)
@@ -203,7 +204,7 @@ class _PartialRows:
         return self._order.counting(rows)
 
     def _lifetimes(self, changes: DataFrame, *, has_pairs: bool) -> DataFrame:
-        """Return each change with the values that its lifetime has set so far.
+        """Return each change with the values that changes in its lifetime have set so far.
 
         Additional columns identify the change that began the lifetime.
         """
@@ -328,8 +329,8 @@ class _PartialRows:
     def _match_pairs(self, rows: DataFrame, path: str | None) -> tuple[DataFrame, Fills]:
         """Match the halves of pairs, and write the halves that remain open.
 
-        Return the images of the rows with old keys, and the plan for copying their values to other
-        rows.
+        Return the images (the rows with old keys, as of the key change), and the plan for copying
+        their values to other rows.
 
         Raises:
             PairUnreadError: See `complete_changes`.
@@ -354,7 +355,7 @@ class _PartialRows:
         return images, plan.fills
 
     def _from_images(self, rows: DataFrame, images: DataFrame, fills: Fills) -> DataFrame:
-        """Fill rows with values from the images of old rows, in the planned order."""
+        """Fill missing values in rows with values from the images, in the planned order."""
         for depth in range(max(map(len, fills.values()), default=0)):
             values = [
                 f"({row}L, {images_of_row[depth][0]}L, "
@@ -386,7 +387,7 @@ class _PartialRows:
     def _write_open(
         self, rows: DataFrame, open_rows: DataFrame | None, plan: PairPlan, images: DataFrame
     ) -> None:
-        """Write the halves whose other half has not been read yet, and number them in order."""
+        """Write the halves that remain open to a file, and number them in order."""
         deletes, inserts = plan.open_deletes[-_MAX_OPEN:], plan.open_inserts[-_MAX_OPEN:]
         if not deletes and not inserts:
             return

@@ -127,7 +127,7 @@ def last_named(rows: DataFrame) -> DataFrame:
 
 
 def iceberg_fields(catalog: JavaCatalog, rows: DataFrame) -> list[dict[str, Any]]:
-    """Return the columns of rows as optional fields in Iceberg's schema JSON.
+    """Return the columns of a DataFrame as optional fields in Iceberg's schema JSON.
 
     A column without a type becomes a string.
     """
@@ -252,9 +252,9 @@ def checked(table: str, setting: str, keys: Sequence[str], rows: DataFrame) -> I
 
 @contextmanager
 def naming(table: str, setting: str) -> Iterator[None]:
-    """Name the setting in errors from user code in the `with` block, including lazy execution.
+    """Add the name of a setting to errors from its user code in the `with` block.
 
-    Storage errors are not changed.
+    This includes errors from lazy execution. Storage errors are not changed.
     """
     try:
         yield

@@ -25,13 +25,13 @@ from connectors.iceberg.protocol.source_progress import TopicInfo
 
 log = logging.getLogger(__name__)
 
-REPEAT_SECONDS = 600.0  # between two bounds messages; the channel retains messages for one day
-CHECK_SECONDS = 1.0  # between two checks of whether the bounds have been reached
-STOP_SECONDS = 10.0  # between two requests to stop
+REPEAT_SECONDS = 600.0  # interval between bounds messages; the channel retains them for one day
+CHECK_SECONDS = 1.0  # interval between checks of whether the bounds have been reached
+STOP_SECONDS = 10.0  # interval between requests to stop
 
 
 class BoundedRun:
-    """Determines a connector's bounds, and requests its stop when they are reached.
+    """Determines a connector's bounds, and stops the connector when they are reached.
 
     One object serves all of a coordinator's runs. It is used on the coordinator's thread.
     """
@@ -74,7 +74,7 @@ class BoundedRun:
 
         Raises:
             RetriableError: The cluster does not respond.
-            ConnectError: The option contains a partition that does not exist.
+            ConnectError: `iceberg.ext.stop-at` contains a partition that does not exist.
         """
         ids = {topic: info.id for topic, info in topics.items()}
         newest = self._newest
@@ -146,7 +146,7 @@ class BoundedRun:
         return remaining == 0
 
     def stop_if_committed(self) -> None:
-        """Request the stop if the group offsets have also reached the bounds. Thread-safe.
+        """Stop the connector if the group offsets have also reached the bounds. Thread-safe.
 
         Raises:
             RetriableError: The cluster does not respond.

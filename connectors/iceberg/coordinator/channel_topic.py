@@ -37,7 +37,7 @@ SEGMENT_BYTES = 64 << 20  # retention removes whole segments
 REQUEST_SECONDS = 15.0
 # maximum time for which the open transaction of a terminated coordinator blocks readers
 TRANSACTION_MS = 10_000
-MESSAGE_MS = 30_000  # tasks repeat their requests much earlier
+MESSAGE_MS = 30_000  # maximum delivery time; tasks repeat their requests much earlier
 POLL_MESSAGES = 500
 RETRY_SECONDS = 0.2
 KEY = b"connect-py"
@@ -57,7 +57,7 @@ ClientConfig = Callable[[ClientKind], dict[str, Any]]
 def producer_settings(
     client_config: ClientConfig, timeout_ms: int, **overrides: Any
 ) -> dict[str, Any]:
-    """Return the settings for a producer whose messages expire after this time."""
+    """Return the settings for a producer whose messages expire after `timeout_ms`."""
     settings = client_config("producer")
     settings.pop("delivery.timeout.ms", None)
     return {
@@ -272,7 +272,7 @@ class CoordinatorWriter:
         Raises:
             RetriableError: The cluster does not respond.
             FencedError: A newer coordinator has taken over in the meantime.
-            ConnectError: The ACLs do not allow the ID.
+            ConnectError: The ACLs do not allow the transactional ID.
         """
         self._topic = topic
         self._id = transactional_id

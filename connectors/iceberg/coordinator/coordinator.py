@@ -96,12 +96,12 @@ from connectors.iceberg.protocol.source_progress import CoordinatorSettings, Top
 
 log = logging.getLogger(__name__)
 
-OUTLET_SECONDS = 0.5  # for outlets to send pending events when the coordinator stops
-POLL_SECONDS = 0.05  # between two polls of the channel, also during commits
-DESCRIBE_SECONDS = 30.0  # between two checks for added partitions and replaced topics
-LOOK_SECONDS = 15.0  # between two checks for rollbacks of tables that receive no rows
+OUTLET_SECONDS = 0.5  # time for outlets to send pending events when the coordinator stops
+POLL_SECONDS = 0.05  # interval between polls of the channel, also during commits
+DESCRIBE_SECONDS = 30.0  # interval between checks for added partitions and replaced topics
+LOOK_SECONDS = 15.0  # interval between checks for rollbacks of tables that receive no rows
 LOOKS = 10  # tables per check; each table requires a request to the catalog
-SCHEDULE_MS = 200  # between two checks for due maintenance
+SCHEDULE_MS = 200  # interval between checks for due maintenance
 FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 30.0
 NO_TABLE: Final = frozenset({""})  # for calls that do not use a table; they run in sequence
@@ -418,7 +418,7 @@ class CoordinatorEpoch:
             fault_point("after_bounds")
 
     def _stop_at_bounds(self) -> None:
-        """Request the stop of the connector if no offsets remain."""
+        """Request that the connector stop if no offsets remain."""
         bounded = self._parts.bounded
         if (
             bounded is None
@@ -562,7 +562,7 @@ class CoordinatorEpoch:
         )
 
     def _maintain(self) -> None:
-        """Start the maintenance action that is due, if the next cycle leaves time for it."""
+        """Start a maintenance action if one is due and may start before the next cycle."""
         schedule, next_cycle_ms = self._parts.schedule, self._state.next_cycle_ms
         if schedule is None or next_cycle_ms is None or self._is_maintaining:
             return
@@ -642,7 +642,7 @@ class CoordinatorEpoch:
 
 
 def _reason(table: str, error: ConnectError) -> str:
-    """Return the reason without the name of the table, which precedes it in messages."""
+    """Return the error message without the table name, because callers add the name."""
     return error.why if isinstance(error, TableError) else str(error).removeprefix(f"{table}: ")
 
 

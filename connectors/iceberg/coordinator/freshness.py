@@ -27,7 +27,10 @@ class Freshness:
         self._measured_ms = 0
 
     def update(self, ages: Mapping[str, TableAge]) -> None:
-        """Update the times of tables. A table whose time is unknown retains its previous time."""
+        """Update the times through which tables are complete.
+
+        A table whose time is unknown retains its previous time.
+        """
         with self._lock:
             now = self._now_ms()
             for name, age in ages.items():

@@ -26,7 +26,8 @@ class HealthMonitor:
     def __init__(self, metrics: IcebergMetrics, warns: Callable[[str, str | None], None]) -> None:
         """Create a monitor.
 
-        `warns` is called with a subject and a warning for the task status, or None to remove it.
+        `warns` is called with a subject and a warning for the task status, or with None to remove
+        the warning.
         """
         self._metrics = metrics
         self._warns = warns

@@ -13,7 +13,7 @@ from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.source_progress import TopicInfo
 from connectors.iceberg.routing.router import tables_of_topic
 
-_LATEST = ("latest", "largest", "end")  # values of `auto.offset.reset` in the client library
+_LATEST = ("latest", "largest", "end")  # values of `auto.offset.reset` that mean the end
 
 
 def describe_topics(cluster: SinkCluster) -> dict[str, TopicInfo]:

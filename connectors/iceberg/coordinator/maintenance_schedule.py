@@ -1,4 +1,4 @@
-"""`MaintenanceSchedule`: selects maintenance actions between the cycles of a coordinator. No I/O.
+"""`MaintenanceSchedule`: selects maintenance actions between a coordinator's cycles, without I/O.
 
 Compaction and expiration run in the Spark driver that runs the commits, but never during a commit
 to the same table. An action starts in the gap before the next cycle if it is expected to end before
@@ -24,7 +24,7 @@ from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import CommitCounts
 
 SHARE: Final = 0.2  # share of the time in which actions may delay commits
-_LEAST_CREDIT_SECONDS: Final = 5.0  # lower bound for the maximum time to delay commits
+_LEAST_CREDIT_SECONDS: Final = 5.0  # lower bound for the maximum of `_credit`
 _MOST_SECONDS: Final = 60.0  # maximum duration of one action
 _FIRST_OVERHEAD_SECONDS: Final = 1.5  # initial estimate for the smallest compaction
 _FIRST_MEASURE_SECONDS: Final = 0.5  # initial estimate for an action that rewrites nothing
@@ -37,12 +37,13 @@ _OVERRUN: Final = 2.0  # an action that delays commits is canceled at this multi
 _MARGIN_SECONDS: Final = 0.1  # safety margin before a cycle
 _LEAST_EFFORT: Final = 1 / 16  # minimum share of the cost limit, after several cancellations
 _COMMITS_PER_MEASUREMENT: Final = 50
-_MEASURE_SECONDS: Final = 3600.0  # between two measurements of a table with few commits
-# number of snapshots that makes an expiration due; it reads the metadata of all other snapshots
+_MEASURE_SECONDS: Final = 3600.0  # interval between measurements of a table with few commits
+# number of expirable snapshots that makes an expiration due; it is high because an expiration reads
+# the metadata of all other snapshots
 _EXPIRATION_BATCH: Final = 50
-_EXPIRATION_SECONDS: Final = 3600.0  # between two expirations of fewer snapshots
-_RETRY_SECONDS: Final = 30.0  # after a refusal or an error
-_LONG_RETRY_SECONDS: Final = 600.0  # for example, if files are too large for any cycle
+_EXPIRATION_SECONDS: Final = 3600.0  # interval between expirations of fewer snapshots
+_RETRY_SECONDS: Final = 30.0  # delay after a refusal or an error
+_LONG_RETRY_SECONDS: Final = 600.0  # delay if the cause persists, such as files that are too large
 
 
 class MaintenanceKind(Enum):
@@ -129,7 +130,7 @@ class MaintenanceSchedule:
     Times are in seconds and from one monotonic clock.
     """
 
-    interval_seconds: float  # time between the starts of two cycles
+    interval_seconds: float  # time between the starts of consecutive cycles
     policy: Callable[[str], MaintenancePolicy]  # returns the policy for a table
     _tables: dict[str, _Table] = field(default_factory=dict)
     _estimates: _Estimates = field(default_factory=_Estimates)
@@ -156,7 +157,7 @@ class MaintenanceSchedule:
         Args:
             now: The current time on the monotonic clock.
             now_ms: The Unix time, for maintenance windows.
-            gap_seconds: The time until the next cycle, or 0 or less if the cycle is due.
+            gap_seconds: The time until the next cycle. It is 0 or negative if the cycle is due.
         """
         due = [
             (each.served, table, kind)

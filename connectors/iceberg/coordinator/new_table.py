@@ -69,10 +69,10 @@ def new_table(
 
 
 def check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:
-    """Raise if rows with this schema cannot be merged by these key columns.
+    """Check that rows with this schema can be merged by these key columns.
 
     Raises:
-        TableUnsuitableError: They cannot be merged. The message contains the reason.
+        TableUnsuitableError: The rows cannot be merged. The message contains the reason.
     """
     if not keys:
         raise TableUnsuitableError(

@@ -1,8 +1,8 @@
 """Handles REST requests that change the offsets of a stopped connector.
 
 This module writes nothing. The worker commits the result in one group offset commit, which is the
-atomic step. The tables follow when the next coordinator opens them, even after a crash. See rule 21
-of the commit protocol.
+atomic step. The next coordinator updates the tables when it opens them, even after a crash. See
+rule 21 of the commit protocol.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def alter(
 
 
 def _check_offset(tp: TopicPartition, offset: int, info: TopicInfo) -> None:
-    """Raise if the next coordinator could not continue at an offset."""
+    """Check that the next coordinator can continue at an offset."""
     start, end = info.log_starts[tp.partition], (info.log_ends or info.log_starts)[tp.partition]
     if not start <= offset <= end:
         raise ConnectError(

@@ -27,7 +27,7 @@ class Outlet:
     """Publishes events. Thread-safe. Its methods must not delay commits or cause them to fail."""
 
     def observe(self, metrics: IcebergMetrics) -> IcebergMetrics:
-        """Return the metrics for the coordinator, which may also notify this outlet."""
+        """Return the metrics object for the coordinator. It may also notify this outlet."""
         return metrics
 
     def committed(

@@ -20,7 +20,7 @@ LOG_SECONDS = 60.0  # between log lines about the same failure
 # time without an attempt after which a failure is counted from zero; longer than the deadline of a
 # call plus the longest backoff
 QUIET_SECONDS = 180.0
-# time without a request after which no task waits for a table; tasks repeat requests more often
+# time without a request after which tasks no longer wait for a table; they repeat requests earlier
 FORGET_SECONDS = 600.0
 _NUMBERS = re.compile(r"\d+")  # IDs, ports, and times differ between repetitions of a failure
 
@@ -146,7 +146,7 @@ class RetryTracker:
             self._context.waits(table_to_open(table), None)
 
     def awaits_approval(self, table: str, why: str) -> None:
-        """Record that a table waits for a user, for an unlimited time. The caller has logged it."""
+        """Record that a table waits indefinitely for a user. The caller has logged this."""
         self._over(Waiting.OPEN, table)
         self._awaiting_approval[table] = self._clock()
         self._context.waits(table_to_open(table), why)
@@ -206,7 +206,7 @@ class RetryTracker:
             self._show(waiting, table, None)
 
     def _show(self, waiting: Waiting, table: str, why: str | None) -> None:
-        """Report in status and metrics why rows wait, or None if no rows wait."""
+        """Report in the task status and metrics why rows wait. `why` is None if none wait."""
         subjects = {Waiting.BEGIN: COORDINATOR, Waiting.OPEN: table_to_open(table)}
         self._context.waits(subjects.get(waiting, f"commit to table {table}"), why)
         self._metrics.waiting(waiting.value, table, why)

@@ -76,7 +76,8 @@ from connectors.iceberg.table.table import TableDescription, TableRequest, Write
 log = logging.getLogger(__name__)
 
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
-DEATHS = 3  # driver failures in consecutive commits to a table after which the task fails
+# the task fails when the driver has exited during this many consecutive commits to a table
+DEATHS = 3
 
 
 class TableManager:
@@ -166,7 +167,7 @@ class TableManager:
         return name in self._suspects
 
     def view(self, name: str) -> TableView | None:
-        """Load the protocol's view of a table. Return None if the table does not exist.
+        """Load the commit protocol's view of a table. Return None if the table does not exist.
 
         Raises:
             ConnectError: The catalog does not respond, or refuses the request.
@@ -178,7 +179,7 @@ class TableManager:
             return None
 
     def view_to_commit(self, name: str) -> TableView | None:
-        """Load the protocol's view of a table for a commit. An error counts as a failed commit."""
+        """Load the same view as `view` for a commit. An error counts as a failed commit."""
         with self._attempt(name):
             view = self.view(name)
         if view is None:
@@ -225,7 +226,7 @@ class TableManager:
     def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:
         """Open a table for tasks. Create or evolve it if this is requested and allowed.
 
-        Return the protocol's view of the table, and its description for tasks as JSON. The
+        Return the commit protocol's view of the table, and a description for tasks as JSON. The
         description omits the configured storage settings, because the tasks already have them.
 
         Raises:
@@ -604,7 +605,7 @@ class TableManager:
 
 
 def _rejected(name: str) -> str:
-    """Return the name of the table with the rejected rows of a table."""
+    """Return the name of the table that contains a table's rejected rows."""
     return f"{name}_rejected"
 
 
@@ -614,7 +615,7 @@ def status_of(error: ConnectError) -> CommitStatus:
 
 
 def _timeout_hint(request: CommitRequest) -> str:
-    """Return a hint that user code may be why a commit does not finish, or an empty string."""
+    """Return a hint that user code may delay a commit, or an empty string."""
     keys = [each.key for each in (request.step, *request.aggregates) if each is not None]
     return f"; {', '.join(keys)} must finish within {ATTEMPT_TIMEOUT}" if keys else ""
 
@@ -633,7 +634,7 @@ def _file_order(terms: Sequence[SortTerm]) -> tuple[tuple[str, bool, bool], ...]
 
 
 def why_not_merged(table: TableDescription) -> str | None:
-    """Return why a table's rows cannot be replaced and how to fix it, or None if they can."""
+    """Return the reason a table's rows cannot be replaced, with a remedy, or None if they can."""
     if table.mode is not WriteMode.MERGE or table.format_version >= 2:
         return None
     if table.properties.get(WRITE_MODES[0], "").lower() != "merge-on-read":

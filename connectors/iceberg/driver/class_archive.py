@@ -4,8 +4,9 @@ r"""Training run of a driver JVM, after which Java archives the loaded classes.
         python -m connectors.iceberg.driver.class_archive -XX:ArchiveClassesAtExit=spark.jsa
 
 `connect-py archives` runs this program to create the archive. Java writes the archive on exit,
-which takes longer than the run itself. Another JVM compiles the sink's Java classes first.
-Therefore, this JVM loads them as a driver does, and the archive does not contain the compiler.
+and writing it takes longer than the run itself. Another JVM compiles the sink's Java classes first.
+Therefore, this JVM loads the compiled classes as a driver does, and the archive does not contain
+the compiler.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 It serves coordinators and commands over a Unix socket. The worker runs it as a shared service
 (`connect_py.api.service`). The driver's JVM exits together with this process.
 
-Each connection is one client with its own session. A dedicated thread processes a connection's
-requests in order. Spark shares its cores among these threads. Log lines name the connector that
-sent the request.
+Each connection serves one client, which has its own session. A dedicated thread processes a
+connection's requests in order. Spark shares its cores among these threads. Log lines name the
+connector that sent the request.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ JVM_DIED: Final = 3  # exit status if the JVM has exited
 # environment variable; false disables the driver's warm-up
 WARM_UP_VARIABLE: Final = "CONNECT_PY_SPARK_WARM_UP"
 REPORT_SECONDS: Final = 5.0
-GIVE_UP_SECONDS: Final = 10.0  # from the interruption of a request to the exit of the driver
+GIVE_UP_SECONDS: Final = 10.0  # from the interruption of a request until the driver exits
 _INTERRUPT_SECONDS: Final = 0.5
 _END_SECONDS: Final = 1.0  # how long a failed request waits to see whether the JVM exits
 # The worker kills this process and the JVM if it receives no report for this long.
@@ -127,7 +127,8 @@ class SessionServer:
             with self._warm_up.request(request.method), log_context(client.user):
                 return self._call(client, request)
         finally:
-            # Tables of a commit are in reference cycles. Each keeps all snapshots in Java's heap.
+            # Python objects for tables are in reference cycles. Until they are collected, Java
+            # retains all snapshots of each table.
             gc.collect()
             self._metrics.add("requests_total")
             self._metrics.add("request_seconds_total", time.monotonic() - started)
@@ -167,7 +168,7 @@ class SessionServer:
 
     @contextmanager
     def _watched(self, request: Request) -> Iterator[threading.Event]:
-        """Interrupt the request in the `with` block if its client disconnects or its time is up.
+        """Interrupt the request in the `with` block if its client disconnects or time runs out.
 
         The yielded event is set if the deadline expires. A request whose client disconnected
         requires no cleanup, because the ledger and the atomic metadata swap protect a commit at
@@ -209,7 +210,7 @@ class SessionServer:
     def _interrupt(self, ended: threading.Event) -> None:
         """Repeatedly cancel this connection's Spark jobs until the request ends.
 
-        One attempt is not enough, because it has no effect between two jobs.
+        One attempt is not enough, because a cancellation between jobs has no effect.
         """
         while not ended.wait(_INTERRUPT_SECONDS):
             with suppress(Exception):  # the JVM may have exited
@@ -219,7 +220,7 @@ class SessionServer:
 def _last_note(error: BaseException) -> str:
     """Return the operation that was in progress when an error was raised, or an empty string.
 
-    The operation is the last note that was added to the error or its causes.
+    The last note that was added to the error or to one of its causes names the operation.
     """
     errors: list[BaseException] = []
     current: BaseException | None = error
@@ -257,7 +258,7 @@ def main(program: ServiceProgram) -> None:
         finally:
             metrics.add("sessions", -1)
 
-    # a thread accepts its connections until the process exits
+    # the thread `spark-listener` accepts connections until the process exits
     listener = Listener(program.socket, "AF_UNIX", backlog=64, authkey=program.secret.encode())
     threads: list[tuple[str, Callable[..., None], tuple[Any, ...]]] = [
         ("spark-listener", _accept, (listener, serve)),

@@ -23,10 +23,11 @@ class OpenSession:
 class Request:
     """A call to a `LakeSession` method.
 
-    The reply is the method's result, or its error with a `JavaError` as the cause.
+    The reply is the method's result or the error that it raised. If the error has a cause, a
+    `JavaError` with the same message replaces the cause.
     """
 
-    subject: str  # what error messages name, usually the table
+    subject: str  # what the request concerns, usually a table name; used in error messages
     method: str
     arguments: tuple[Any, ...]
     deadline_seconds: float = 600.0

@@ -1,15 +1,16 @@
 """`SparkGateway`: the JVM of a Spark driver as a child process, with Iceberg on its class path.
 
 By default, pyspark starts the JVM through shell scripts, so the calling process cannot terminate it
-reliably. pyspark also loads an incubating module that prints warnings and slows down the start. In
+reliably. pyspark also loads an incubating module that prints warnings and slows down startup. In
 addition, it runs Spark's submission code, which takes twice as long as starting the JVM.
 
 Instead, this module requests the JVM options from Spark's launcher class, so they remain correct
-after an upgrade of Spark. The JVM is a plain child process that listens for py4j connections. Its
-owner creates the session. This module locates the pyspark package but does not import it.
+after an upgrade of Spark. The JVM is a plain child process that listens for py4j connections. The
+owner of the gateway creates the session. This module locates the pyspark package but does
+not import it.
 
-The JVM exits when this process exits (see `connect_py.process.child_process`), because it reads its
-standard input, like pyspark's own JVM.
+Like the JVM that pyspark starts, this JVM reads its standard input, and exits when this process
+exits (see `connect_py.process.child_process`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class SparkGateway(ChildProcess):
 
         Args:
             java_options: JVM options such as `-Xmx2g`. They take precedence over the options in
-                CONNECT_PY_SPARK_JAVA_OPTIONS and those of Spark's launcher.
+                CONNECT_PY_SPARK_JAVA_OPTIONS and over the options from Spark's launcher.
             log_path: The file to which the JVM's output is appended. If None, the JVM shares the
                 output of this process.
 
@@ -101,7 +102,7 @@ class SparkGateway(ChildProcess):
         return self.status is None
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Request an exit so that shutdown hooks stop Spark, and kill the JVM after this time."""
+        """Request an exit, so that shutdown hooks stop Spark. Kill the JVM after a grace period."""
         super().stop(grace_seconds)
         self.kill()
 
@@ -138,7 +139,7 @@ class SparkGateway(ChildProcess):
 
 
 def why_absent(environment: Mapping[str, str]) -> str | None:
-    """Return why the JVM cannot start and how to fix it, or None if it can start."""
+    """Return the reason the JVM cannot start, with a remedy, or None if it can start."""
     if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
         default = "Spark's jars are missing: run `connect-py jars spark` and restart the worker"
         return (
@@ -162,7 +163,7 @@ def _jars(environment: Mapping[str, str]) -> list[str]:
 def _command(
     environment: Mapping[str, str], scratch: Path, java_options: Sequence[str]
 ) -> list[str]:
-    """Return the JVM's command, with Spark's options and our jars at the end of the class path."""
+    """Return the command that starts the JVM. Our jars are at the end of the class path."""
     java = environment[JAVA_VARIABLE]
     options = _launcher_options(java, environment)
     index = options.index("-cp") + 1

@@ -179,7 +179,7 @@ class LakeClient:
         return False
 
     def stop(self) -> None:
-        """End the session. A call in progress fails. The process ends with its last client."""
+        """End the session. A call in progress fails. The driver exits after its last client."""
         self._disconnect()
         self._services.release_shared_service(self._service)
 
@@ -244,7 +244,7 @@ class LakeSessions:
                 configuration.
             report_waiting: Called with the reason for waiting while the driver is not running, and
                 with None after it has started.
-            on_replaced_driver: Called once for each driver that replaces another one.
+            on_replaced_driver: Called once for each driver that replaces another driver.
         """
         self._create_client = create_client
         self._report_waiting = report_waiting
@@ -258,7 +258,7 @@ class LakeSessions:
         self._generation = 0  # generation of the newest driver; 0 before the first session
 
     def request(self) -> None:
-        """Request the driver without waiting for it. Report waiting until a session is open."""
+        """Request the driver without waiting for it. Report a wait until a session is open."""
         self._report_waiting(STARTING)
         self._first.request()
 

@@ -47,8 +47,8 @@ class LoadedTable:
     """State of a table in the catalog at one point in time."""
 
     description: TableDescription
-    view: TableView  # view of the requested ref, or of the branch with commits to be approved
-    unpublished: bool = False  # True if `view` is a view of the branch with commits to be approved
+    view: TableView  # view of the requested ref, or of the branch with unapproved commits
+    unpublished: bool = False  # True if `view` shows the branch with unapproved commits
 
 
 class LakeSession:
@@ -85,7 +85,7 @@ class LakeSession:
         key_columns: Sequence[str] = (),
         unpublished_branch: str | None = None,
     ) -> LoadedTable:
-        """Load what tasks and the coordinator must know about a table.
+        """Load the state of a table that tasks and the coordinator require.
 
         `property_key` is the table property that contains the connector's ledger. If commits await
         approval on `unpublished_branch`, the view includes them. `mode` and `key_columns` are
@@ -164,8 +164,8 @@ class LakeSession:
     def evolve(self, name: str, changes: Sequence[SchemaChange]) -> bool:
         """Apply, in one transaction, the changes that the table does not have yet.
 
-        Return True if any change was applied. The table property `connect-py.columns` stores the
-        former names and the versions of columns.
+        Return True if any change was applied. The table property `connect-py.columns` stores
+        former column names, and the columns that `ChangeKind.VERSION` has added.
         """
         fault_point("catalog_evolve")
         with translating(name):
@@ -187,9 +187,10 @@ class LakeSession:
     def set_layout(
         self, name: str, sort_by: Sequence[SortTerm], partition_by: Sequence[PartitionTerm] | None
     ) -> bool:
-        """Set the sort order unless it is empty, and the partition fields unless they are None.
+        """Set the sort order and the partition fields for new files.
 
-        Existing files are not changed. Return True if the layout changed.
+        An empty `sort_by` leaves the sort order unchanged. If `partition_by` is None, the partition
+        fields are unchanged. Existing files are not rewritten. Return True if the layout changed.
         """
         with self._loaded(name, "catalog_set_layout") as table:
             changed = bool(sort_by) and table.set_sort_order(sort_by)
@@ -222,7 +223,7 @@ class LakeSession:
     def history(self, name: str, ref: str) -> TableHistory:
         """Return the complete history of a table for an audit.
 
-        This reads every manifest that still exists in the ref's snapshots.
+        This reads every manifest of the ref's snapshots that still exists.
         """
         with translating(name):
             return snapshot_history.read(self._catalog.load(name), ref)

@@ -96,8 +96,8 @@ def _replace_numpy_converters() -> None:
     """Replace pyspark's py4j converters for NumPy values with equivalents that import nothing.
 
     py4j calls each converter for each argument. On the first argument, pyspark's converters import
-    pyspark.testing, which imports pandas, unittest, and grpc if they are installed. This takes 1.5
-    CPU seconds, half as long as the start of the JVM.
+    pyspark.testing, which imports pandas, unittest, and grpc if they are installed. This takes
+    1.5 s of CPU time, half as much as starting the JVM.
     """
     from py4j.protocol import INPUT_CONVERTER
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter

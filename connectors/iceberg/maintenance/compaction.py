@@ -8,8 +8,9 @@ commit with four steps. The process may be killed between any two steps:
 2. Write: Spark writes the live rows in these files to new files in a folder with the epoch's file
    prefix. A crash leaves unreferenced files, which the first commit of the next epoch removes (rule
    18 of the commit protocol).
-3. Commit: build one `RewriteFiles` on the newest metadata, and validate it from the snapshot in
-   step 1. A crash also leaves unreferenced manifests, which the search for orphan files removes.
+3. Commit: build one `RewriteFiles` on the newest metadata, and validate it against the commits
+   since the snapshot from step 1. A crash also leaves unreferenced manifests, which the search for
+   orphan files removes.
 4. Swap: `TableOperations.commit` compares and swaps exactly that metadata (rule 39). If the
    response is lost, the table is read again before any file is deleted. A crash after this step
    leaves nothing to clean up.
@@ -62,9 +63,9 @@ TARGET_BYTES: Final = 512 << 20  # Iceberg's default
 OPEN_FILE_BYTES: Final = 256 << 10
 # files up to this size are merged regardless of the size of other files
 _ALWAYS_MERGED_BYTES: Final = 8 << 20
-# a table that is not maintained here is measured only if it has at least this many data files
+# a table without automatic maintenance is measured only if it has at least this many data files
 _COUNTED_FROM: Final = 500
-# interval between cancellation attempts; an attempt has no effect between two jobs
+# interval between cancellation attempts; an attempt has no effect between jobs
 _CANCEL_SECONDS: Final = 0.5
 
 
@@ -77,7 +78,8 @@ class CompactionRequest:
     epoch: Epoch
     property_key: str  # table property that contains the connector's ledger
     ref: str = MAIN
-    cost_limit: int = 0  # bytes, plus `OPEN_FILE_BYTES` per file; 0 only measures the table
+    # maximum bytes to rewrite, plus `OPEN_FILE_BYTES` per file; if 0, the table is only measured
+    cost_limit: int = 0
     seconds: float = 60.0  # time limit after which the Spark job is canceled
 
 
@@ -109,7 +111,7 @@ class TableHealth:
 
 @dataclass(frozen=True, slots=True)
 class CompactionOutcome:
-    """Result of one request."""
+    """Result of one `CompactionRequest`."""
 
     status: CompactionStatus
     health: TableHealth
@@ -123,7 +125,7 @@ class CompactionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DataFileStats:
-    """Size and deletes of one data file."""
+    """Size of one data file, and the number of its deleted rows."""
 
     index: int  # index of the file in the list of scan tasks
     partition: str  # partition spec and values
@@ -160,7 +162,7 @@ def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
 
 
 def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
-    """Return the small files in one partition that should be merged now, smallest first.
+    """Return those of a partition's small files that should be merged now, smallest first.
 
     A file larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until the total size
     of the smaller files reaches its size. As a result, the number of times that each byte is
@@ -185,12 +187,12 @@ def select_files(
     """Select the files to rewrite, with a total cost of at most `cost_limit`.
 
     A compaction is due if a partition has at least `small-files` files to merge, or if the share of
-    deleted rows is at least `delete-ratio`. In the second case, the files with at least this share
-    are rewritten, starting with the highest share.
+    deleted rows is at least `delete-ratio`. In the second case, the files in which the share is
+    also at least `delete-ratio` are rewritten, starting with the highest share.
     """
     selection: list[DataFileStats] = []
     reasons: list[str] = []
-    # cost of each smallest useful unit: one file with deletes, or two files to merge
+    # costs of the smallest useful rewrites: one file with deletes, or two files to merge
     costs: list[int] = []
     remaining_cost = cost_limit
     rows, deleted = sum(file.rows for file in files), sum(file.deleted_rows for file in files)
@@ -243,7 +245,7 @@ def small_files(
 
 
 def compact(session: LakeSession, name: str, request: CompactionRequest) -> CompactionOutcome:
-    """Measure a table, and rewrite the files that are due within the request's limits.
+    """Measure a table, and rewrite files if a compaction is due, within the request's limits.
 
     Runs in the driver.
 
@@ -363,11 +365,11 @@ def _with_files(
 
 
 def _refusal(base: TableMetadata, table_uuid: str, request: CompactionRequest) -> str:
-    """Return why the rewrite must not replace this metadata (rule 39), or an empty string."""
+    """Return the reason a rewrite must not replace this metadata (rule 39), or an empty string."""
     if base.uuid != table_uuid:
         return "the table was replaced"
     epoch = look_up(base.view(request.ref, request.property_key)).highest_epoch
-    # its coordinator may have removed the new files (rule 18)
+    # the coordinator of the newer epoch may have removed the new files (rule 18)
     if epoch is not None and epoch > request.epoch:
         return (
             f"a coordinator of epoch {epoch.number} has committed, but this coordinator has epoch "
@@ -386,7 +388,7 @@ class _ScanPlan:
     files: Sequence[DataFileStats]
     # for each delete file: indexes of the tasks that apply it
     delete_users: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    # task index and list index of one occurrence of each delete file
+    # for each delete file: index of one task that applies it, and its index in the task's deletes
     delete_positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
@@ -460,7 +462,11 @@ def _write(
     plan: _ScanPlan,
     selection: FileSelection,
 ) -> TableChange | str:
-    """Write the new files, or return the reason why the write was canceled and left no files."""
+    """Write the new files, and return the change.
+
+    If the write was canceled or a source file is missing, return the reason instead. The write then
+    leaves no files.
+    """
     metadata = table.metadata()
     prefix = StagedFileName.epoch_prefix(
         request.connector, request.epoch, table_digits(metadata.uuid)

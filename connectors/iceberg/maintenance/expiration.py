@@ -1,7 +1,7 @@
 """Snapshot expiration through Iceberg's API, in the Spark driver that runs the commits.
 
 Iceberg commits the new metadata before it deletes files. A crash in between leaves unreferenced
-files. The next epoch removes those with the sink's prefix (rule 18 of the commit protocol). The
+files. The next epoch removes files with the sink's prefix (rule 18 of the commit protocol). The
 search for orphan files removes manifests and the files that other writers created.
 """
 
@@ -115,7 +115,7 @@ def expire(
 
 
 def refusal(metadata: TableMetadata, ref: str) -> str:
-    """Return why no snapshot of a table may expire, or an empty string if some may expire."""
+    """Return the reason no snapshot of a table may expire, or an empty string if some may."""
     if metadata.properties.get(CREATED_KEY, "").lower() != "true":
         return f"the table does not have the property {CREATED_KEY}"
     if metadata.properties.get("gc.enabled", "true").lower() == "false":

@@ -37,7 +37,7 @@ class FullMaintenance(Protocol):
         """Return a context manager that prevents maintenance of these tables during a commit."""
 
     def watch(self, table: str, *, changed: bool = False) -> None:
-        """Start maintaining one of the connector's tables. Inspect it soon if it was changed."""
+        """Start maintaining one of the connector's tables. Inspect it soon if `changed` is true."""
 
     def stop(self) -> None:
         """Interrupt the current action, and end all threads and drivers permanently."""

@@ -25,10 +25,10 @@ class ChangeAction(Enum):
     APPLY = "apply"  # the coordinator applies it
     # the table is not changed; fields without a column are dropped, and values must fit the columns
     IGNORE = "ignore"
-    # partitions wait at the first row that requires it until a user changes the table or the
-    # configuration
+    # partitions wait at the first row that requires the change, until a user changes the table or
+    # the configuration
     HOLD = "hold"
-    DEAD_LETTER = "dead-letter"  # the rows that require it are bad records
+    DEAD_LETTER = "dead-letter"  # the rows that require it are treated as bad records
 
 
 # Action for each kind of change. If RENAME is ignored, a renamed field is treated as a new column.

@@ -16,7 +16,7 @@ from connectors.iceberg.table.schema_change import SchemaChange
 
 
 class WriteMode(Enum):
-    """Write mode of a table."""
+    """How records are written to a table."""
 
     APPEND = "append"  # every record becomes a row
     MERGE = "merge"  # records are change data; the table contains the latest row for each key
@@ -34,7 +34,7 @@ class TableRequest:
     reason: str = ""  # why the schema is unknown
     changes: tuple[SchemaChange, ...] = ()
     schema_id: int | None = None  # ID of the table schema to which the changes apply
-    keys: tuple[str, ...] = ()  # key columns of the rows if the table has no key columns
+    keys: tuple[str, ...] = ()  # key columns of the records, used if the table has none
 
     def to_text(self) -> str:
         changes = [change.to_json() for change in self.changes]
@@ -95,12 +95,12 @@ class StagedKind(Enum):
     CHANGES = "changes"  # changes that depend on other rows (see `staging/staged_changes.py`)
     # replayed dead-letter rows with the table's schema; a row is inserted unless its key exists
     INSERTS = "inserts"
-    TRUNCATES = "truncates"  # no file; all rows of earlier cycles are deleted
+    TRUNCATES = "truncates"  # no file; all rows from earlier cycles are deleted
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """Parquet file of one table, Kafka partition, and cycle."""
+    """Parquet file with changes to one table from one Kafka partition in one cycle."""
 
     kind: StagedKind
     path: str  # URI
@@ -112,7 +112,7 @@ class StagedFile:
     partition: Sequence[str | None] = ()
     unavailable: Sequence[str] = ()  # CHANGES: columns without a value in some rows
     order: str = ""  # TRUNCATES with source order: rows with a lower order are deleted
-    pairs: bool = False  # CHANGES: True if some changes belong to key-change pairs
+    pairs: bool = False  # CHANGES: True if some changes are halves of key-change pairs
     partial: int = 0  # CHANGES: number of rows that must be completed
 
     def to_json(self) -> dict[str, Any]:

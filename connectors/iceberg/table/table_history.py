@@ -13,7 +13,7 @@ REBUILD_KEY = "connect-py.rebuild"
 
 
 def loading_group(loader: str) -> str:
-    """Return the connect group ID of the connector that loads a rebuild."""
+    """Return the connect group ID of the connector that loads the rows of a rebuild."""
     return f"connect-{loader}"
 
 
@@ -38,7 +38,7 @@ class HistoricSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """History of a table at one time."""
+    """History of a table at one point in time."""
 
     table: str
     ref: str

@@ -1,4 +1,4 @@
-"""Aggregates: tables that apply each commit to another table exactly once.
+"""Aggregates: tables that are derived from another table and reflect each of its commits once.
 
 A commit to the source table performs these steps for each aggregate (rule 38 of the commit
 protocol). The process may be killed between any two steps:
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # The connect group ID follows each of these prefixes.
-# property of the source table; its value is empty if there are no aggregates
+# property of the source table that announces commits to aggregates; empty if there are none
 PENDING: Final = "connect-py.aggregates."
 # property and summary entry of the aggregate: the ledger of its last commit
 LEDGER: Final = "connect-py.aggregate.ledger."
@@ -391,7 +391,7 @@ def _announced(attempt: Attempt) -> str:
 def last_commit(metadata: TableMetadata, ref: str) -> str | None:
     """Return the ID of the commit that last changed the rows of a ref.
 
-    Return None if another writer committed it.
+    Return None if another writer made the last change.
     """
     for snapshot in metadata.ancestors(metadata.head(ref)):
         summary = snapshot["summary"]

@@ -50,7 +50,7 @@ class ApprovalBranch(CommitRule):
             attempt.target_ref = str(attempt.request.unpublished_branch)
 
     def prepare(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Create the approval branch at the head of the commit ref if this commit starts it."""
+        """Create the approval branch at the head of the commit ref for the first held commit."""
         if attempt.target_ref != attempt.request.ref:
             head = update.base().head(attempt.request.ref)
             update.begin_branch(attempt.target_ref, None if head is None else head["snapshot-id"])
@@ -65,7 +65,8 @@ class ApprovalBranch(CommitRule):
         state = _state(request, base)
         if request.ref != branch:  # no commits were held before
             state = Unpublished((), state.again, request.ref if failures is not None else "")
-        # the user's decision remains while a commit is held, because it may be discarded again
+        # the user's decision remains while a commit is held, because this commit may
+        # also be discarded
         if is_visible and state.again is not None and state.again.is_over(_ledger(request)):
             state = dataclasses.replace(state, again=None)
         if failures is not None:

@@ -1,7 +1,7 @@
 """Expectations: data quality checks that Spark evaluates before a commit.
 
-An expectation is a condition on each row or a query. Rows that violate conditions are counted in
-one pass over the rows in the commit. Queries can use four views:
+An expectation is either a condition that each row must meet or a query. Rows that violate
+conditions are counted in one pass over the rows in the commit. Queries can use four views:
 
 | view | rows |
 |---|---|
@@ -83,7 +83,7 @@ class ExpectationCheck:
     """Evaluates the expectations of one commit attempt."""
 
     def __init__(self, table: str, expectations: Sequence[Expectation]) -> None:
-        """Create a check for expectations whose action is the one that applies to this commit."""
+        """Create a check. `ApprovalBranch.resolve` has adjusted the actions for this commit."""
         self._table = table
         self._conditions = [each for each in expectations if not each.is_query]
         self._actions = {each.name: each.action for each in expectations}
@@ -97,7 +97,7 @@ class ExpectationCheck:
         return any(self._actions[name] is ExpectationAction.HOLD for name in self.failed)
 
     def leave_out(self, rows: DataFrame) -> DataFrame | None:
-        """Count the rows that violate conditions, and drop the rows to reject.
+        """Count the rows that violate conditions, and drop the rows that must be rejected.
 
         Return the remaining rows, or None if no row was dropped.
 
@@ -155,7 +155,7 @@ class ExpectationCheck:
         from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
         counts = rows.agg(*(F.count_if(~_is_met(each)) for each in conditions)).first()
-        assert counts is not None  # an aggregate has one row
+        assert counts is not None  # an aggregation returns one row
         return {
             each.name: int(count) for each, count in zip(conditions, counts, strict=True) if count
         }
@@ -194,7 +194,7 @@ def described(failed: Mapping[str, int]) -> str:
 
 
 def _rejected(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    """Return the rows that violate expectations, and add a column with their names."""
+    """Return the rows that violate expectations, with a column that names the expectations."""
     from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
     names = F.concat_ws(",", *(F.when(~_is_met(each), F.lit(each.name)) for each in expectations))

@@ -1,12 +1,13 @@
-"""`RejectedRows`: stores the rows that expectations reject in a separate table, exactly once.
+"""`RejectedRows`: appends rejected rows to a separate table, exactly once.
 
-Before the swap, the rows are written to a file that no table references. The swap that commits the
-accepted rows also sets a table property with the path of the file. After the swap, a separate
-commit appends the rejected rows to their own table. The ledger of that commit contains the ID of
-the original commit, and is checked against the metadata that the swap replaces (rule 16 of the
-commit protocol). After a crash in between, the property still exists. In this case, the next commit
-to the source table first reads the ledger in the table of rejected rows. If the ledger is older,
-the rows are appended.
+A row is rejected if it violates an expectation whose action is to reject rows. Before the swap, the
+rejected rows are written to a file that no table references. The swap that commits the accepted
+rows also sets a table property with the path of the file. After the swap, a separate commit appends
+the rejected rows to their own table. The ledger of that commit contains the ID of the original
+commit, and is checked against the metadata that the swap replaces (rule 16 of the commit protocol).
+If the process crashes between the two commits, the property remains. The next commit to the source
+table then reads the ledger of the table of rejected rows, and appends the rows if that ledger is
+older.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _SEARCHED_SNAPSHOTS: Final = 100  # number of newest snapshots to search for `_C
 
 
 def rejected_key(property_key: str) -> str:
-    """Return the property for rejected rows of the connector that has this ledger key."""
+    """Return the name of the table property for a connector's rejected rows."""
     return REJECTED + group_of(property_key)
 
 
@@ -88,7 +89,7 @@ class RejectedRows(CommitRule):
         )
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Clear the property of an earlier commit whose rows were appended."""
+        """Clear the property if the rows that it announces have been appended."""
         key = rejected_key(attempt.request.property_key)
         if update.base().properties.get(key) in self.settled:
             update.set_properties({key: ""})

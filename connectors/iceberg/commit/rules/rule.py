@@ -22,7 +22,7 @@ class CommitRule:
     """Hooks for one optional feature.
 
     By default, a hook does nothing. A hook may be called several times for one commit. Rules store
-    what they must remember about a commit in `Attempt.findings`.
+    their state for a commit in `Attempt.findings`.
     """
 
     changes_rows: bool = False  # True if `change_rows` may replace the rows

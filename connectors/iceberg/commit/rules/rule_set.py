@@ -27,8 +27,8 @@ class RuleSet:
     def of(self, request: CommitRequest, metadata: TableMetadata) -> list[CommitRule]:
         """Return the rules that a commit uses, in the order in which they are called.
 
-        They include a rule that has finished earlier work, because it must clear the property that
-        announced the work.
+        They include rules that have finished earlier work, because each of them must clear the
+        property that announced the work.
         """
         has_scratch = any(name.startswith(request.work_branch) for name in metadata.refs)
         uses: list[tuple[CommitRule, bool]] = [

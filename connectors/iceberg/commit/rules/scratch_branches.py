@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 # summary entry of a scratch snapshot: the name of its branch
 _SCRATCH_KEY: Final = "connect-py.scratch"
-_STAGED_KEY: Final = "connect-py.staged"  # the same if the snapshot only references staged files
+_STAGED_KEY: Final = "connect-py.staged"  # the same if the snapshot adds only staged files
 
 
 class ScratchBranches(CommitRule):
