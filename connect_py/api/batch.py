@@ -84,10 +84,10 @@ class Column:
     """The keys or the values of a batch, with one schema for all rows. Immutable.
 
     `data` has the Arrow type `connect_py.columns.arrow.arrow_type(schema)`, or an inferred type if
-    the column is schemaless. A null in `data` is a null value of the schema unless the row is
-    marked in `tombstone`, which means that the key or value of the message was null. In the row
-    form, a tombstone has no value and no schema (but see `tombstone_schema`). Tombstones therefore
-    do not split a batch.
+    the column is schemaless. A null in `data` is a null value with the column's schema unless the
+    row is marked in `tombstone`. The mark means that the message's key or value itself was null. In
+    the row form, a tombstone has neither a value nor a schema (but see `tombstone_schema`).
+    Tombstones therefore do not split a batch.
 
     A converter may defer building a column until `data` or `absent` is read. To read only a few
     members of a large struct, use `member`, `null_count`, and `is_null`, which do not build the
@@ -109,8 +109,8 @@ class Column:
     tombstone: pa.BooleanArray | None  # None if there are no tombstones
     tombstone_schema: Schema | None
     """Schema of the rows that are marked in `tombstone`. Consumed tombstones have no schema, but a
-    tombstone that a transformation created may have one. It is separate from `schema` because
-    tombstones do not split a batch."""
+    tombstone that a transformation created may have one. This schema is separate from `schema`
+    because tombstones do not split a batch."""
     missing: pa.BooleanArray | None
     """Mask of the rows in which this schemaless member does not exist. `data` is null in these
     rows. None if every row has the member."""
@@ -147,8 +147,8 @@ class Column:
     def absent(self) -> Mapping[Path, pa.BooleanArray]:
         """Masks of the rows in which a schemaless member does not exist, keyed by the member path.
 
-        In all other rows, a null member exists and has the value null. Members inside lists are not
-        tracked: if list items lack members, the batch has no columnar form.
+        In all other rows, a null means that the member exists and its value is null. Members inside
+        lists are not tracked. If list items lack members, the batch has no columnar form.
         """
         _ = self.data  # builds the column
         return self._absent
@@ -232,9 +232,9 @@ class Column:
     def mixed(
         self, other: Column, is_other: pa.BooleanArray, selected: pa.BooleanArray | None = None
     ) -> Column:
-        """Return the rows of `other` where `is_other` is true, and rows of this column elsewhere.
+        """Return rows from `other` where `is_other` is true, and rows from this column elsewhere.
 
-        Both columns are struct columns with the same schema, or schemaless. The masks contain no
+        Both are struct columns that have the same schema or are schemaless. The masks contain no
         nulls. If `selected` is set, the result contains only the rows where it is true. The result
         has no tombstones; the caller must mark them.
 
@@ -306,7 +306,7 @@ class Origin:
         "topic",
     )
 
-    topic: str  # as consumed; `Batch.topic` may have been rerouted
+    topic: str  # consumed topic; `Batch.topic` differs if a transformation changed it
     partitions: pa.Int32Array
     offsets: pa.Int64Array
     timestamp_type: TimestampType
@@ -408,7 +408,7 @@ class Origin:
         distinct = pc.unique(self.partitions).to_pylist()
         if len(distinct) == 1:
             last = {distinct[0]: self.offsets[-1].as_py()}
-        else:  # the last row of a partition wins; Arrow's aggregation is not faster
+        else:  # the last row of each partition wins; Arrow's aggregation is not faster
             last = dict(zip(self.partitions.to_pylist(), self.offsets.to_pylist(), strict=True))
         # the offset after the last row is the next offset to read
         return {TopicPartition(self.topic, p): o + 1 for p, o in last.items()}
@@ -423,7 +423,7 @@ class Batch:
     offsets and dead-letter records.
     """
 
-    topic: str  # a router may change the topic
+    topic: str  # differs from `origin.topic` if a transformation changed it
     key: Column
     value: Column
     timestamp: pa.Int64Array  # ms since the epoch, nullable
@@ -497,8 +497,8 @@ class Batch:
     def of(records: Iterable[SinkRecord]) -> list[Batch]:
         """Convert records to batches.
 
-        A new batch starts where a topic, the timestamp type, or a schema changes. In schemaless
-        rows, it also starts where the type of a member changes.
+        A new batch starts where the topic, the timestamp type, or a schema changes. In schemaless
+        rows, a new batch also starts where the type of a member changes.
 
         Raises:
             NotColumnar: A row has no columnar form, for example because it contains a schemaless

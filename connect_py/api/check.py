@@ -1,9 +1,9 @@
 """Checks that `connect-py doctor` performs before a worker or a connector runs.
 
-A plugin package adds checks with an entry point in the group `connect_py.checks`: a function that
-accepts a connector's configuration and the shared services of the command
-(`connect_py.api.service.SharedServices`), and returns the checks for the connector. It returns no
-checks for connectors from other plugins.
+A plugin package adds checks with an entry point in the group `connect_py.checks`. The entry point
+refers to a function that accepts a connector's configuration and the command's shared services
+(`connect_py.api.service.SharedServices`), and returns the checks for the connector. For a connector
+from another plugin, the function must return no checks.
 """
 
 from __future__ import annotations

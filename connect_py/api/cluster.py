@@ -11,7 +11,7 @@ ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
 
 
 class SinkCluster(Protocol):
-    """Kafka cluster of one sink connector.
+    """The Kafka cluster from which one sink connector consumes.
 
     Methods are thread-safe and may block for a few seconds.
     """
@@ -43,7 +43,7 @@ class SinkCluster(Protocol):
         """
 
     def topic_id(self, topic: str) -> str:
-        """Fetch the current ID of a topic. It changes when the topic is deleted and recreated.
+        """Fetch the current ID of a topic. The ID changes when the topic is deleted and recreated.
 
         Raises:
             RetriableError: The cluster does not respond.
@@ -54,7 +54,10 @@ class SinkCluster(Protocol):
         """Fetch the current partition count of a topic. Raises the same errors as `topic_id`."""
 
     def topics(self) -> Sequence[str]:
-        """Return the existing topics that the connector consumes. `topics.regex` is resolved."""
+        """Return the names of the existing topics that the connector consumes.
+
+        A regular expression (`topics.regex`) is matched against the existing topics.
+        """
 
     def committed(
         self, partitions: Iterable[TopicPartition]
@@ -79,7 +82,7 @@ class SinkCluster(Protocol):
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """Fetch the offset of the first record at or after a timestamp in each partition.
+        """For each partition, fetch the offset of the first record at or after a timestamp.
 
         For partitions without such a record, the end offset is returned. Raises the same errors as
         `committed`.

@@ -1,9 +1,9 @@
 """Subcommands of the `connect-py` command.
 
 A plugin package adds commands with an entry point in the group `connect_py.commands`. The entry
-point refers to a command table, which is a sequence of `CommandEntry` objects, in a module that is
-cheap to import. Every invocation of `connect-py` reads the tables of all plugins, but imports only
-the command that it runs. A command is a function that is decorated with `command`:
+point refers to a command table (a sequence of `CommandEntry` objects) in a module that is cheap to
+import. Every invocation of `connect-py` reads the tables of all plugins, but imports only the
+command that it runs. A command is a function that is decorated with `command`:
 
     @command(worker=True, failure_status=2)
     def audit(context: CommandContext, table: Annotated[str, typer.Argument()]) -> None:

@@ -40,5 +40,5 @@ class ConfigProvider(ABC):
         restarts the connectors whose values have changed.
 
         Raises:
-            ConfigError: The path cannot be read. The connector or task that needs it fails.
+            ConfigError: The path cannot be read. The connector or task that needs the value fails.
         """

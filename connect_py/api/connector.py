@@ -58,14 +58,14 @@ class Connector(ABC):
 
     context: ConnectorContext
     services: SharedServices  # set before any method is called; thread-safe
-    # reports a step of `operate` to the client; set only for `operate`
+    # reports the current step of `operate` to the client; set only on instances that run `operate`
     report_progress: Callable[[str], None]
 
     @classmethod
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return the services that tasks with this configuration will request, to start them early.
+        """Return services to start early because tasks with this configuration will request them.
 
         Called when any worker of the group starts, and immediately before `start`. Placeholders in
         `props` are resolved. A service is stopped if no task requests it within ten minutes after
@@ -95,7 +95,7 @@ class Connector(ABC):
         """
 
     def stop(self) -> None:
-        """Stop within 5 s. Called once for each `start`."""
+        """Stop within 5 s. Called once for each call to `start`."""
         return
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
@@ -103,7 +103,7 @@ class Connector(ABC):
 
         By default, only `config_def` is checked. Override this method to check combinations of
         keys. Runs in the connector process, may be slow, and may connect to servers. Problems are
-        reported in the `errors` of the values. An exception is an internal error (HTTP 500).
+        reported in the `errors` of the values. A raised exception is an internal error (HTTP 500).
         """
         return self.config_def.validate(props)
 
@@ -152,9 +152,9 @@ class SinkConnector(Connector):
         """
         return None
 
-    # set only for `alter_offsets` and `operate`; `start_number` is 0 for `operate`
+    # set only on instances that run `alter_offsets` or `operate`; `start_number` is 0 for `operate`
     cluster: SinkCluster
-    # creates pipelines for the connector's records; set only for `operate`
+    # creates pipelines for the connector's records; set only on instances that run `operate`
     pipelines: PipelineFactory
 
     def alter_offsets(
@@ -163,8 +163,8 @@ class SinkConnector(Connector):
         """Validate or apply a change to the consumer offsets. None resets a partition.
 
         Called while the connector is stopped, on an instance that has not been started, before the
-        consumer group is changed. To reset the connector, `offsets` maps every partition with a
-        group offset to None, and the group is deleted afterward.
+        consumer group is changed. For a reset of the connector, `offsets` maps every partition that
+        has a committed offset to None. The group is deleted afterward.
 
         Returns:
             True if the connector has handled the change completely. False if the connector may also
@@ -186,7 +186,7 @@ class SourceConnector(Connector):
     task_class: ClassVar[type[SourceTask]]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
-        """Return whether this configuration supports exactly-once delivery, using transactions.
+        """Return whether this configuration supports exactly-once delivery through transactions.
 
         Return None if this is unknown. Called on an instance that has not been started, if the user
         requires exactly-once delivery (`exactly.once.support=required`).
@@ -209,7 +209,7 @@ class SourceConnector(Connector):
     ) -> bool:
         """Validate or apply a change to the stored offsets.
 
-        Each pair contains a source partition and its new offset, or None to reset the partition.
+        Each pair contains a source partition and its new offset. None resets the partition.
         Called while the connector is stopped, on an instance that has not been started. Return True
         if the connector has handled the change completely, or False if it may also store offsets in
         another system, where users must change them.

@@ -20,7 +20,7 @@ class ColumnRun:
 
     `column` has `stop - start` rows. A message that failed is null in `column` and has an entry in
     `failures`, keyed by its index in the sequence that was passed to `to_batch`. The worker removes
-    it from the batch and reports it.
+    the message from the batch and reports it.
     """
 
     start: int
@@ -34,8 +34,8 @@ class Converter(ABC):
 
     An instance converts either the keys or the values of one task, on the task's thread, and may
     cache data. An error fails one record and is subject to `errors.tolerance`. After a
-    `RetriableError`, for example because a schema registry is unavailable, the conversion is
-    retried for up to `errors.retry.timeout`, during which the partitions are paused.
+    `RetriableError`, the conversion is retried for up to `errors.retry.timeout`, or indefinitely if
+    the error is an `UnavailableError`. The partitions are paused in the meantime.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
@@ -81,7 +81,8 @@ class Converter(ABC):
         """Deserialize messages from one topic to columns.
 
         The runs cover all messages, in order and without gaps. A null message never ends a run.
-        Each row, including a failure, is equal to the result of `to_connect`.
+        Each row must equal the result of `to_connect`, and each failure must equal the error that
+        `to_connect` raises.
 
         Raises:
             NotColumnar: The messages have no columnar form. They are passed to `to_connect` one at

@@ -20,9 +20,9 @@ REPLAY_HEADER: Final = "connect-py.replay"
 class Replay:
     """Original position of a replayed record, and the number of replays so far.
 
-    Stored in one record header. Converters and transformations receive this position as the
-    position of the record, but commits depend only on the position in the replay topic. Together,
-    the position and the attempt identify a replay, so duplicate writes can be prevented.
+    Stored in one record header. Converters and transformations receive the original position, but
+    commits depend only on the position in the replay topic. Together, the original position and the
+    attempt identify a replay. A task can use them to prevent duplicate writes.
     """
 
     topic: str

@@ -21,7 +21,7 @@ class FailureReason(Enum):
     VALUE_CONVERTER = "value_converter"
     HEADER_CONVERTER = "header_converter"
     TRANSFORMATION = "transformation"  # includes predicates
-    # reported by sinks: the message is not an event of the expected kind
+    # reported by sinks: the message is not a valid change event
     NO_CHANGE_EVENT = "no_change_event"
     DOES_NOT_FIT = "does_not_fit"  # reported by sinks: a value cannot be stored in its column
     NULL_KEY = "null_key"  # reported by sinks: a row for a table with key columns has no key
@@ -32,7 +32,7 @@ class FailureReason(Enum):
 class ConnectError(Exception):
     """A Connect operation failed. Unless a subclass specifies otherwise, the task fails."""
 
-    # name in dead-letter headers and stack traces
+    # class name for dead-letter headers and stack traces
     java_name = "org.apache.kafka.connect.errors.ConnectException"
 
 

@@ -23,7 +23,7 @@ class Counter(Protocol):
 class PluginMetrics(Protocol):
     """Creates metrics. Calls with the same name and labels always return the same metric.
 
-    Metrics are exposed as `connect_py_<name>` until the task ends, with a delay of a few seconds.
+    Metrics are exposed as `connect_py_<name>` until the task ends. Updates appear within seconds.
     The labels `connector` and `task` are added to each metric. A name consists of lowercase
     alphanumeric characters and underscores and ends with its unit (`_seconds`, `_bytes`). The name
     of a counter ends with `_total`. Labels must have few distinct values.

@@ -29,7 +29,7 @@ class PluginKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Declaration of a plugin under one name. `python` is its class as `module:Class`.
+    """Declaration of a plugin under one name. `python` is its class, as `module:Class`.
 
     `name` is the fully qualified Java class name if users refer to the plugin by that name,
     otherwise the Python name. Several plugins may refer to the same class.

@@ -38,8 +38,8 @@ class Predicate(ABC, Generic[R]):
         """Return the results as a mask without nulls, or as a single result for all rows.
 
         Raises:
-            NotColumnar: The rows of this batch are passed to `test` and to the transformation one
-                at a time.
+            NotColumnar: The predicate cannot process this batch as columns. The rows are passed to
+                `test` and to the transformation one at a time.
         """
         raise NotColumnar(type(self).__name__)
 

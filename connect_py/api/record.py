@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """Committed offset of a consumer group, which is the next offset to read, with its metadata."""
+    """A consumer group's committed offset, which is the next offset to read, and its metadata."""
 
     offset: int
     metadata: str = ""
@@ -121,7 +121,7 @@ NOWHERE = RecordOrigin("", 0, 0)  # origin of records that were not consumed
 class RowMembers(Protocol):
     """Lazily creates members of a batch's records."""
 
-    derived: list[Any]  # copies of the batch's records that still use this object
+    derived: list[Any]  # copies of the batch's records that still read members from this object
 
     def member(self, name: str, row: int) -> Any:
         """Return the key, value, or origin of a row."""
@@ -225,8 +225,8 @@ class SinkRecord(ConnectRecord):
 MADE_LATER: Mapping[str, Callable[[SinkRecord], Any]] = {
     name: getattr(SinkRecord, name).__get__ for name in ("key", "value", "origin")
 }
-"""Functions that read a record member without creating it. They raise AttributeError if it does not
-exist."""
+"""Functions, keyed by member name, that read a record member without creating it. They raise
+AttributeError if the member does not exist yet."""
 
 _SINK_MEMBERS = frozenset(f.name for f in dataclasses.fields(SinkRecord))
 
@@ -302,7 +302,7 @@ def record_of_row(
 
 
 def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
-    """Create the missing members, or copy them from `twin`, an equal record; release the batch."""
+    """Create the missing members, or copy them from `twin`, an equal record. Release the batch."""
     for name, read_existing in MADE_LATER.items():
         try:
             read_existing(record)

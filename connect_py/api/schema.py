@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from connect_py.api.errors import DataError, SchemaBuilderError
 
-Value: TypeAlias = Any  # one of the Python forms above, or None
+Value: TypeAlias = Any  # a value of one of the Python types above, or None
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 DATE = "org.apache.kafka.connect.data.Date"
@@ -27,8 +27,8 @@ TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 SCALE = "scale"  # parameter of DECIMAL
 PRECISION = "connect.decimal.precision"  # a parameter of DECIMAL that registry converters set
-# maximum absolute value of a scale: the precision of Arrow's widest decimal type, whose casts do
-# not check the scale
+# maximum absolute value of a scale, equal to the precision of Arrow's widest decimal type; Arrow's
+# casts do not check the scale
 MAX_DECIMAL_SCALE = 76
 # maximum number of digits in a PostgreSQL numeric; values with more than 76 digits have no columnar
 # form
@@ -49,7 +49,7 @@ class Type(Enum):
     INT16 = "int16"
     INT32 = "int32"
     INT64 = "int64"
-    FLOAT32 = "float"  # name in JsonConverter
+    FLOAT32 = "float"  # the name that JsonConverter uses
     FLOAT64 = "double"
     BOOLEAN = "boolean"
     STRING = "string"
@@ -327,26 +327,27 @@ def map_of(keys: Schema, values: Schema, **attributes: Any) -> Schema:
 
 
 def decimal(scale: int, **attributes: Any) -> Schema:
-    """Return a schema of Connect's logical type Decimal.
+    """Return a schema with Connect's logical type Decimal.
 
-    Values are unscaled big-endian BYTES in messages, and `decimal.Decimal` in rows.
+    In messages, values are unscaled big-endian integers in BYTES. In rows, they are
+    `decimal.Decimal`.
     """
     parameters = {SCALE: str(scale), **attributes.pop("parameters", {})}
     return Schema(Type.BYTES, name=DECIMAL, version=1, parameters=parameters, **attributes)
 
 
 def date(**attributes: Any) -> Schema:
-    """Return a schema of Connect's logical type Date: INT32 days since the epoch."""
+    """Return a schema with Connect's logical type Date: INT32 days since the epoch."""
     return Schema(Type.INT32, name=DATE, version=1, **attributes)
 
 
 def time(**attributes: Any) -> Schema:
-    """Return a schema of Connect's logical type Time: INT32 milliseconds of the day."""
+    """Return a schema with Connect's logical type Time: INT32 milliseconds of the day."""
     return Schema(Type.INT32, name=TIME, version=1, **attributes)
 
 
 def timestamp(**attributes: Any) -> Schema:
-    """Return a schema of Connect's logical type Timestamp: INT64 milliseconds since the epoch."""
+    """Return a schema with Connect's logical type Timestamp: INT64 milliseconds since the epoch."""
     return Schema(Type.INT64, name=TIMESTAMP, version=1, **attributes)
 
 
@@ -426,7 +427,7 @@ class Struct:
 
     @classmethod
     def of(cls, schema: Schema, **values: Value) -> Struct:
-        """Create a struct from values by field name. Each value is checked against its schema."""
+        """Create a struct from values keyed by field name. Check each value against its schema."""
         row = cls(schema)
         for name, value in values.items():
             row.put(name, value)

@@ -14,7 +14,7 @@ SECRET_KEY: Final = re.compile(
     r"|(?:access|account|api|keystore|private|secret|sse)[-._]?key(?!provider|s(?!\w))|shared[-._]?key(?![-._])",
     re.IGNORECASE,
 )
-"""Matches any part of the name of a config key whose value is secret."""
+"""Matches a substring of the name of a config key if the key's value is secret."""
 URL_PASSWORD: Final = re.compile(
     r"(://[^\s/?#@:'\"]*:)(?:[^\s/?#@'\"]|['\"](?=\w))+@", re.IGNORECASE
 )

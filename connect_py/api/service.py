@@ -5,12 +5,11 @@ The program is a Python module with a function `main(program)`. The worker calls
 new process and passes a `ServiceProgram`:
 
 1. The program listens on a Unix socket at `program.socket`, serves clients that send
-   `program.secret`, and calls `program.ready()`. If it passes `liveness_seconds`, it must call
-   `program.report()` more often than that. Otherwise, the worker kills it.
+   `program.secret`, and calls `program.ready()`. If it passes `liveness_seconds` to `ready`, it
+   must then call `program.report()` at shorter intervals. Otherwise, the worker kills it.
 2. If a restart would not help, the program exits by calling `program.failed(reason)`. Users of the
    service receive a `ConnectError` with the reason. After any other exit, the worker restarts the
-   program
-   indefinitely, with backoff.
+   program, indefinitely and with backoff.
 3. Log records are forwarded to the worker's log. All other output, including the output of child
    processes, is logged at INFO under `connect_py.service.<name>`.
 4. The program exits within 5 seconds after `program.wait_for_end()` returns. After this time, its
@@ -60,8 +59,8 @@ class ServiceAddress:
 class SharedServices(Protocol):
     """Shared services and settings of the worker. Thread-safe.
 
-    A task or connector that has requested a service uses it until the task or connector ends for
-    any reason. The worker stops a service that has no users.
+    A task or connector that has requested a service counts as a user of the service until it
+    releases the service or ends for any reason. The worker stops a service that has no users.
     """
 
     def shared_service(

@@ -88,7 +88,7 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the next offsets to read.
 
-        Takes effect immediately. Rows of these partitions that have already been polled are no
+        Takes effect immediately. Rows from these partitions that have already been polled are no
         longer delivered, including rows in later batches of the same poll. `pre_commit` receives
         the new positions.
         """
@@ -205,12 +205,12 @@ class SinkTask(Task):
         Each record from the poll has been put, dropped, or passed as a dead-letter record.
 
         `consumed` contains the next offset to read for each partition with records in this poll,
-        and for each partition that was read to its end past transaction markers. Partitions that
-        were revoked or rewound during the poll are omitted. Records from one partition that were
-        routed to different topics arrive in several calls to `put` with interleaving offsets.
-        Therefore, the records below these offsets are complete only when this method is called.
-        Called after the last `put` of the poll, even if there were no records to put. The next
-        `pre_commit` receives at least these offsets.
+        and for each partition whose position advanced past transaction markers at the end of the
+        log. Partitions that were revoked or rewound during the poll are omitted. Records from one
+        partition that were routed to different topics arrive in several calls to `put` with
+        interleaving offsets. Therefore, the records below these offsets are complete only when this
+        method is called. Called after the last `put` of the poll, even if there were no records to
+        put. The next `pre_commit` receives at least these offsets.
 
         Raises:
             RetriableError: The partitions are paused and the call is repeated.
@@ -239,14 +239,14 @@ class SinkTask(Task):
 
 
 class ExactlyOnceSupport(Enum):
-    """Support for exactly-once delivery in a source connector configuration."""
+    """Whether a source connector supports exactly-once delivery with a configuration."""
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
 
 
 class TransactionBoundarySupport(Enum):
-    """Support for transaction boundaries that source tasks define."""
+    """Whether the tasks of a source connector can define transaction boundaries."""
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
@@ -282,7 +282,7 @@ class OffsetStorageReader(Protocol):
     """Reads the connector's stored offsets, on the task's thread."""
 
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
-        """Return the offset of a source partition, or None if there is none."""
+        """Return the offset of a source partition, or None if no offset is stored."""
 
     def offsets(
         self, partitions: Iterable[Mapping[str, Value]]
@@ -352,7 +352,7 @@ class SourceTask(Task):
     def commit_record(self, record: SourceRecord, metadata: OffsetAndMetadata | None) -> None:
         """Handle the acknowledgment of a record.
 
-        `metadata` contains its offset in the topic, or is None if the record was filtered or
-        skipped.
+        `metadata` contains the record's offset in the topic, or is None if the record was filtered
+        or skipped.
         """
         return

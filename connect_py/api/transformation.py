@@ -50,7 +50,8 @@ class Transformation(ABC, Generic[R]):
         interleave; the worker does not sort them.
 
         Raises:
-            NotColumnar: The rows of this batch are passed to `apply` one at a time.
+            NotColumnar: The transformation cannot process this batch as columns. The rows are
+                passed to `apply` one at a time.
             BadRows: These rows fail as in `apply`. The worker repeats the call without them unless
                 the results of the other rows are attached.
         """

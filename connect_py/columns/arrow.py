@@ -91,7 +91,7 @@ def arrow_type(schema: Schema) -> pa.DataType:
 
 
 def storage_type(type: pa.DataType) -> pa.DataType:  # noqa: A002 - Arrow's name
-    """Return the type with dates, times, and timestamps replaced with their integer types."""
+    """Replace the dates, times, and timestamps in a type with their integer types."""
     if pa.types.is_date32(type) or pa.types.is_time32(type):
         return pa.int32()
     if pa.types.is_timestamp(type) or pa.types.is_time64(type) or pa.types.is_date64(type):

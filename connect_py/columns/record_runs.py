@@ -77,7 +77,10 @@ def _identity(schema: Schema | None, value: Value) -> object:
 
 
 def _merge(first: object, second: object) -> object:
-    """Return the value that represents both, or `_DIFFERENT`. Tombstones fit into any run."""
+    """Return the value that represents both arguments, or `_DIFFERENT` if there is none.
+
+    Tombstones fit into any run.
+    """
     if first is _TOMBSTONE:
         return second
     if second is _TOMBSTONE or first is second or first == second:

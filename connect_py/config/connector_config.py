@@ -407,7 +407,8 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             validator=one_of("POLL", "INTERVAL", "CONNECTOR", case_insensitive=True),
             width=Width.SHORT,
             display_name="Transaction Boundary",
-            doc="Boundary of transactions: poll, interval, or connector.",
+            doc="What determines transaction boundaries: each poll (poll), a time interval "
+            "(interval), or the connector (connector).",
         )
         .define(
             "transaction.boundary.interval.ms",

@@ -16,7 +16,7 @@ _PRINCIPAL: Final = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
 
 @dataclass(frozen=True, slots=True)
 class OverridePolicy:
-    """An override policy with a short name. `allowed` is None if all settings are allowed."""
+    """An override policy with its short name. `allowed` is None if all settings are allowed."""
 
     name: str
     allowed: Collection[str] | None

@@ -29,7 +29,7 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions from `low` to `high`. A bound of None is unlimited. `any` means `latest`."""
+    """Versions from `low` to `high`. None means no bound. `any` is True for the range `latest`."""
 
     low: str | None
     high: str | None

@@ -134,7 +134,7 @@ class ByteArrayConverter(ValueAndHeaderConverter):
 class _PrimitiveConverter(ValueAndHeaderConverter):
     """Converts big-endian primitives."""
 
-    _label: ClassVar[str]  # in error messages
+    _label: ClassVar[str]  # name of the type in error messages
     _format: ClassVar[struct.Struct]
     _schema: ClassVar[Schema]
 

@@ -36,7 +36,7 @@ class TaskSpec:
 
 
 class TaskNotWantedError(ConnectError):
-    """Raised if the task is not assigned to this worker with the start number of its `TaskSpec`."""
+    """Raised unless the task is assigned to this worker with the start number in its `TaskSpec`."""
 
 
 # Messages from the worker to the task.
@@ -86,7 +86,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The reason why the task is waiting has changed. None if it is no longer waiting."""
+    """The reason why the task is waiting has changed, or the wait has ended (None)."""
 
     waiting: Waiting | None
 

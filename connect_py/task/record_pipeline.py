@@ -86,7 +86,7 @@ class RecordPipeline:
         """
         results: list[Delivery] = []
         for run in runs:
-            if run.topic == self._replay_topic:  # few records, but from many topics
+            if run.topic == self._replay_topic:  # contains few records, but from many topics
                 rows = self._chain.process_rows(self._to_records(run))
                 if rows:
                     results.append(rows)

@@ -24,8 +24,8 @@ from connect_py.columns.struct_view import StructRows, emptied
 from connect_py.task import exact_columns
 
 MIN_ROWS: Final = 50  # converting a smaller batch to columns costs more than it saves
-# Fraction of a batch below which retained records are created one by one. This costs 20 to 50 times
-# as much per record as creating all records of the batch at once.
+# If less than this fraction of a batch's records is retained after the last use, they are created
+# one by one. This costs 20 to 50 times as much per record as creating all records at once.
 FEW: Final = 0.02
 
 
@@ -224,8 +224,8 @@ class RowsOfBatch:
     def release(self) -> None:
         """Release the batch. Call this once, after the last use.
 
-        Records that plugins still reference first receive copies of the data that they have not
-        read yet.
+        Records that plugins still reference first receive copies of their members that have not
+        been read yet.
         """
         retained = [
             r

@@ -1,4 +1,4 @@
-"""Class names and versions of a task's plugins, named as in Kafka Connect's metrics."""
+"""Class names and versions of a task's plugins, using Kafka Connect's attribute names."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from connect_py.task.worker_client import WorkerClient
 class TaskControl(WorkerClient):
     """Passes the worker's requests to a running task.
 
-    The thread that reads the channel sets the requests, and the task's thread reads them.
+    The thread that reads the channel stores the requests, and the task's thread reads them.
     """
 
     def __init__(

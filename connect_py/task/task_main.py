@@ -264,7 +264,7 @@ class TaskMain:
         )
 
     def _reader_settings(self) -> Settings:
-        """Return settings for a consumer in the cluster that the task's producer writes to."""
+        """Return settings for a consumer that reads from the cluster of the task's producer."""
         spec = self._spec
         configs = ClientConfigs(
             spec.worker_props, spec.connector_config, spec.id.connector, spec.id.task
@@ -325,7 +325,7 @@ class TaskMain:
                 self._waits,
             )
             # `stop` is the last call to the task, even if the task failed to start. It is made
-            # while the consumer is still in the group
+            # while the consumer is still in the group.
             closing.callback(task.stop)
             self._errors = runner.errors
             self._sink = runner

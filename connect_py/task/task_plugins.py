@@ -50,7 +50,7 @@ class TaskPlugins:
             name,
             f"{cls.__module__}.{cls.__qualname__}",
             f"{cls.__module__}:{cls.__qualname__}",
-            # written by the worker if the connector's plugin defines no task class name
+            # written by the worker if the connector's plugin does not define a task class name
             connector.python,
         ):
             cls = self._load_task_class(requested_class)
@@ -59,7 +59,7 @@ class TaskPlugins:
         return task, name
 
     def _load_task_class(self, class_name: str) -> type[Task]:
-        """Return a task class that another connector class or worker wrote to the task's config."""
+        """Load a task class whose name another connector class or worker wrote to the config."""
         for plugin in self._registry.available(PluginKind.SINK, PluginKind.SOURCE):
             if plugin.task_class == class_name:
                 task_class: type[Task] = self._registry.load(plugin).task_class

@@ -24,7 +24,7 @@ Delivery: TypeAlias = Batch | list[SinkRecord]  # a batch of columns, or rows
 
 # minimum number of consecutive links with a batch form that justifies converting rows to columns
 LINKS_THAT_PAY: Final = 2
-# maximum number of calls with parts of a batch; beyond it, processing row by row costs less
+# maximum number of calls with parts of a batch; with more calls, processing row by row costs less
 MAX_HALVINGS: Final = 100
 # shift that combines a partition below 2^16 and an offset below 2^47 into one integer sort key
 PARTITION_SHIFT: Final = 47
@@ -194,7 +194,7 @@ class TransformationChain:
                 self._apply_batch(link, part)
             except NotColumnar:
                 return None
-            except BadRows:  # reported again after the other rows are removed
+            except BadRows:  # raised again after the rows in `errors` are removed
                 continue
             except Exception:  # noqa: BLE001 - apply_link determines the error of a single row
                 if stop - start > 1:

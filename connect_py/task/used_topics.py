@@ -22,7 +22,10 @@ class UsedTopics:
         self._due: dict[str, float] = {}  # monotonic time of the next report
 
     def use(self, topics: Iterable[str]) -> None:
-        """Report topics that are due. Call this after reading records or before writing records."""
+        """Report topics for which a report is due.
+
+        Call this method after reading records or before writing records.
+        """
         now = self._clock.monotonic()
         for topic in topics:
             if now >= self._due.get(topic, now):

@@ -123,7 +123,7 @@ def result_of(reply: Future[Any]) -> Any:
 
 
 class WorkerSharedServices:
-    """Implements `connect_py.api.service.SharedServices`; see there for threading and errors."""
+    """Implements `connect_py.api.service.SharedServices`, which documents threading and errors."""
 
     def __init__(self, worker: WorkerClient, worker_props: Mapping[str, str]) -> None:
         self._worker = worker

@@ -203,9 +203,10 @@ def _record(members: Sequence[Read]) -> Read:
 
 
 def _array(item: Read, item_width: int) -> Read:
-    """Return a function that reads an array: blocks of items that end with an empty block.
+    """Return a function that reads an array.
 
-    A negative item count is followed by the size of the block in bytes.
+    An array consists of blocks of items, and the last block is empty. A negative item count is
+    followed by the size of the block in bytes.
     """
     assert item_width > 0
 

@@ -1,9 +1,9 @@
 """Columnar form of JsonConverter with `schemas.enable=true`.
 
 Each message contains its schema, and most messages in a topic start with exactly the same bytes.
-The schema is parsed once. Each message that starts with these bytes contains a payload with that
-schema. The native decoder decodes the payloads. The row form converts payloads that the native
-decoder rejects (*odd* payloads) and all other messages.
+The schema in these bytes is parsed once. It applies to the payload of every message that starts
+with the same bytes. The native decoder decodes the payloads. The row form converts payloads that
+the native decoder rejects (*odd* payloads) and all other messages.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
 _TOO_DEEP: Final = "Document nesting depth exceeds the maximum allowed ({})"
 _BLANK = " \t\n\r"
-# replaces undecodable bytes; these may follow a value, but not directly after a number or literal
+# Replaces undecodable bytes. Such bytes may follow a value, unless the value is a number or literal
+# and they directly follow it.
 _UNDECODABLE = "\xaa"
 _STRING = (
     r'"(?:[^"\\]++|\\.)*+"'  # possessive: backtracking would cost memory and time per character

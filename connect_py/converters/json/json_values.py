@@ -103,7 +103,7 @@ def unscaled(value: Decimal, scale: int) -> int:
 
 
 def unscaled_bytes(number: int) -> bytes:
-    """Return the shortest big-endian two's complement bytes, like `BigInteger.toByteArray`."""
+    """Encode an integer as minimal big-endian two's complement, like `BigInteger.toByteArray`."""
     length = (number if number >= 0 else ~number).bit_length() // 8 + 1
     return number.to_bytes(length, "big", signed=True)
 
@@ -211,7 +211,7 @@ def _read_integer(schema: Schema, tree: Tree) -> int:
     if isinstance(tree, Decimal):
         exponent = tree.as_tuple().exponent
         if not isinstance(exponent, int) or exponent >= 64 or tree.adjusted() < 0:
-            return 0  # a multiple of 2^64, or a fraction
+            return 0  # a multiple of 2^64, which wraps to 0, or a fraction below 1
         tree = int(tree)
     elif isinstance(tree, bool) or not isinstance(tree, int):
         return 0

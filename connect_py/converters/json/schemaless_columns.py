@@ -24,7 +24,7 @@ from connect_py.converters.native.decoder import Decoded, Kind, NativeDecoder, N
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# per run; each extension may include twice as many messages as the previous one
+# maximum per run; each extension may include twice as many messages as the previous extension
 MAX_EXTENSIONS: Final = 12
 MAX_SHAPE_DEPTH: Final = 50
 MAX_SHAPE_MEMBERS: Final = 5_000

@@ -37,7 +37,7 @@ _COUNT: Final = struct.Struct("<I")
 _MIXED_NUMBERS: Final = 3  # integers (1) and other numbers (2)
 _INTEGERS: Final = 1
 
-IGNORES_UNKNOWN: Final = 1  # `low` of a JSON object that may have members that are not in the plan
+IGNORES_UNKNOWN: Final = 1  # `low` of a JSON object that may have members outside the plan
 PAIRS: Final = 1  # `low` of a map that is a list of [key, value] pairs in JSON
 
 

@@ -97,7 +97,7 @@ def _descriptor(text: str) -> FileDescriptorProto | None:
     try:
         data = base64.b64decode(
             text.strip(), validate=True
-        )  # schemas in the Protobuf language contain blanks and semicolons
+        )  # schemas in the Protobuf language contain spaces and semicolons
         return FileDescriptorProto.FromString(data) if data else None
     except (ValueError, DecodeError):
         return None

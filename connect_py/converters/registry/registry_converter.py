@@ -215,7 +215,7 @@ class RegistryConverter(Converter):
             version: Version in the topic's subject, or None if the subject does not contain the
                 schema.
             prefix: The bytes before each message body.
-            rest: The bytes in the prefix after the ID.
+            rest: The bytes in the prefix that follow the ID.
 
         Raises:
             DataError: The schema is invalid or has no equivalent in Connect.
@@ -390,7 +390,7 @@ class RegistryConverter(Converter):
         return [None if m is None else prefix + m for m, prefix in zip(data, prefixes, strict=True)]
 
     def _id_of(self, head: bytes) -> bytes:
-        """Return a message prefix for the value of a header. A GUID gets a substitute ID."""
+        """Return a message prefix for a header's value. Replace a GUID with a substitute ID."""
         if self.prefix_length(head) != len(head) or head.startswith(_SUBSTITUTE_HEAD):
             raise DataError("the header does not identify a schema")
         if head[:1] != b"\1":

@@ -140,7 +140,7 @@ for _side in _SIDES:
 class Target:
     """Identifies the schema of written messages."""
 
-    head: bytes  # 0 and the ID, or 1 and the GUID
+    head: bytes  # 0 and the schema ID, or 1 and the schema GUID
     schema: RegisteredSchema | None = None  # None to write with the value's own schema
     strict: bool = True  # True to reject values that do not match `schema`
 
@@ -194,7 +194,7 @@ class RegistryWriter:
         self._associated = BoundedDict[str, str | None](capacity)
 
     def subject(self, topic: str, name: str | None) -> str:
-        """Return the subject for messages in a topic with a schema of this name.
+        """Return the subject for a topic's messages whose schema has this name.
 
         Raises:
             DataError: The schema requires a name but has none, or the topic does not have exactly

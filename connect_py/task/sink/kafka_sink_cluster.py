@@ -14,7 +14,7 @@ from connect_py.task.topic_selection import TopicSelection
 
 
 class KafkaSinkCluster:
-    """Implements `connect_py.api.cluster.SinkCluster`; see there for threading and errors."""
+    """Implements `connect_py.api.cluster.SinkCluster`, which documents threading and errors."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class KafkaSinkCluster:
 
     @property
     def cluster_id(self) -> str:
-        """Return the cluster ID, requested only once. Raises the same errors as `topic_id`."""
+        """Return the cluster ID, which is cached. Raises the same errors as `topic_id`."""
         if self._cluster_id is None:
             self._cluster_id = self._admin.cluster_id()
         return self._cluster_id

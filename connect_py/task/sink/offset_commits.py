@@ -25,7 +25,7 @@ class _Commit:
     sequence: int
     offsets: dict[TopicPartition, OffsetAndMetadata]
     started: float
-    read: int  # number of records read so far
+    read: int  # number of records read before the commit was sent
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from connect_py.task.sink.sink_consumer import SinkConsumer
 
 
 class PartitionPauses:
-    """Pauses the partitions that the task requested, or all partitions while nothing may be read.
+    """Pauses partitions at the task's request, and all partitions while nothing may be read.
 
     Used on the loop's thread.
     """

@@ -68,7 +68,7 @@ def _library() -> Any:
     )
     if functions is None:
         return None
-    # also provides librdkafka's functions, because the extension module is linked to librdkafka
+    # the extension module is linked to librdkafka, so it also provides librdkafka's functions
     client = ctypes.CDLL(cimpl.__file__)
     try:
         pointers = [getattr(client, f"rd_kafka_{name}") for name in _CLIENT_FUNCTIONS]

@@ -89,7 +89,7 @@ class RebalanceListener(Protocol):
         """
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Handle revoked partitions. The task owns them until this returns."""
+        """Handle revoked partitions. The task owns them until this method returns."""
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Handle lost partitions, which another task may already own."""
@@ -335,7 +335,7 @@ class SinkConsumer:
     def _lose_position(self, tp: TopicPartition, reason: str) -> None:
         """Record that the log does not contain the next offset.
 
-        The log was deleted by retention, truncated, or replaced.
+        The record was deleted by retention, or the log was truncated or replaced.
         """
         if tp not in self._assigned:
             return
@@ -482,7 +482,7 @@ class SinkConsumer:
     # Requests from the loop
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Pause assigned partitions until `resume`."""
+        """Pause assigned partitions until `resume` is called."""
         owned = [tp for tp in partitions if tp in self._assigned]
         self._paused.update(owned)
         if owned:

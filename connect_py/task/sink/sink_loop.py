@@ -123,7 +123,7 @@ class SinkTaskRunner:
         self._consumed: dict[TopicPartition, int] = {}
         # partitions that were revoked or rewound while the last poll was being processed
         self._withdrawn: set[TopicPartition] = set()
-        # while either of these is True, nothing is read
+        # while either of these is True, no records are read
         self._batch_waits = False  # a batch is waiting to be put again
         self._waiting = False  # an operation on a record is waiting to be retried
         self._redeliver_at = 0.0
@@ -526,7 +526,7 @@ class SinkTaskRunner:
 
 
 def _is_part_of(error: BaseException, ended: BaseException | None) -> bool:
-    """Return True if `error` is or equals `ended` or one of its causes."""
+    """Return True if `error` is, or is equivalent to, `ended` or one of its causes."""
     while ended is not None:
         if ended is error or (type(ended) is type(error) and str(ended) == str(error)):
             return True

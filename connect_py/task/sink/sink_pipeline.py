@@ -35,7 +35,7 @@ class SinkPipelineOwner:
 
 @dataclass(frozen=True, slots=True)
 class SinkPipeline:
-    """A pipeline, which is closed by the exit stack that was passed when it was opened."""
+    """A pipeline. The exit stack that was passed to `open_sink_pipeline` closes it."""
 
     records: RecordPipeline
     errors: ErrorHandler

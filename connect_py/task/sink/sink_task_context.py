@@ -19,7 +19,7 @@ from connect_py.task.worker_client import WorkerClient, WorkerSharedServices
 
 
 class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
-    """Implements `connect_py.api.task.SinkTaskContext`; see there for threading and errors."""
+    """Implements `connect_py.api.task.SinkTaskContext`, which documents threading and errors."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class StartPositions:
     def of(
         self, partitions: Iterable[ClientTopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return each partition's committed offset, or the position from `auto.offset.reset`.
+        """Return each partition's committed offset, or the one that `auto.offset.reset` selects.
 
         Raises:
             ConnectError: The request failed, or there is no offset and `auto.offset.reset` is none.

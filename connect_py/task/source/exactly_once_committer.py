@@ -92,9 +92,9 @@ class TransactionLostError(ConnectError):
 class ExactlyOnceCommitter(SourceCommitter):
     """Writes a task's records and offsets in transactions.
 
-    A commit consists of the following steps. After a crash between two steps, the transaction is
-    aborted by the next `open` with this transactional ID or by the broker's timeout. Consumers that
-    read only committed records skip its records, and the previous offsets remain in effect.
+    A commit consists of the following steps. After a crash between steps, the next `open` with
+    this transactional ID or the broker's timeout aborts the transaction. Consumers that read only
+    committed records skip the aborted records, and the previous offsets remain in effect.
 
     1. The records are handed to the client (`dispatched`).
     2. The offset records are written in the same transaction (`_store_offsets`).
@@ -197,7 +197,7 @@ class ExactlyOnceCommitter(SourceCommitter):
                 log.debug("waiting for transactional id %s: %s", self._id, problem.str())
 
     def _fence_zombies(self) -> None:
-        """Fence zombies. Retries, because the worker group's leader may be changing."""
+        """Fence earlier producers. Retries because the worker group's leader may be changing."""
         deadline = self._clock.monotonic() + FENCE_SECONDS
         while True:
             try:
@@ -259,7 +259,7 @@ class ExactlyOnceCommitter(SourceCommitter):
 
     def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
         self._delivery_error = self._delivery_error or error
-        # the transaction was aborted, or no commit will succeed
+        # the transaction was aborted, or its commit will fail
         self._to_report.append((submitted, None))
 
     @property
@@ -434,7 +434,7 @@ class ExactlyOnceCommitter(SourceCommitter):
 
         Return True if the transaction was committed.
 
-        After a crash between two steps, the next instance starts from the offsets of the last
+        After a crash between steps, the next instance starts from the offsets of the last
         committed transaction.
 
         1. Verify that the worker owns the task, because an older instance must not fence a newer
@@ -541,7 +541,7 @@ def _root_error(
         return delivery_error
     if unexplained:
         try:
-            producer.client.commit_transaction(0)  # fails too, with the root cause
+            producer.client.commit_transaction(0)  # also fails, but with the root cause
         except KafkaException as error:
             return error.args[0]  # type: ignore[no-any-return] # the client's class has no types
     return problem

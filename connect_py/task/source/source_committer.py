@@ -23,7 +23,7 @@ class SourceCommitter(ABC):
 
     The loop first calls `open`. For each record, it calls `submit`, followed by either `drop` or
     `sending` and `dispatched`. It calls `acknowledged` or `lost` when the client reports the result
-    of a record, `batch_done` after all records of a poll, `tick` periodically, and `close` at the
+    for a record, `batch_done` after all records of a poll, `tick` periodically, and `close` at the
     end.
     """
 

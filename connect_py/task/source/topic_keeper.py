@@ -43,7 +43,7 @@ class TopicKeeper:
         Args:
             rules: Determines the settings of new topics.
             admin: Creates the topics.
-            producer: Requests the metadata of topics.
+            producer: Requests topic metadata.
             wait: Waits for a number of seconds. Raises TaskStoppedError if a stop was requested.
             used: Notified of each record's topic.
         """
