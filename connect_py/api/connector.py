@@ -65,7 +65,7 @@ class Connector(ABC):
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return services to start early because tasks with this configuration will request them.
+        """Return the services that tasks with this configuration request and that can start early.
 
         Called when any worker of the group starts, and immediately before `start`. Placeholders in
         `props` are resolved. A service is stopped if no task requests it within ten minutes after

@@ -13,7 +13,7 @@ new process and passes a `ServiceProgram`:
 3. Log records are forwarded to the worker's log. All other output, including the output of child
    processes, is logged at INFO under `connect_py.service.<name>`.
 4. The program exits within 5 seconds after `program.wait_for_end()` returns. After this time, its
-   process group is killed. On Linux, it is killed immediately when the worker exits.
+   process group is killed. On Linux, the group is killed immediately when the worker exits.
 """
 
 from __future__ import annotations

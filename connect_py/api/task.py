@@ -147,12 +147,15 @@ class SinkTask(Task):
         """Handle an invalid position: the next offset to read no longer exists.
 
         The record was deleted by retention, or the topic was truncated or recreated. Return True if
-        the task handles the loss. In this case, the partition is not read until the task calls
-        `context.offset`. By default, reading resumes at the point of truncation, if there is one,
-        and otherwise as configured by `auto.offset.reset`. The rows in between are skipped. With
-        `auto.offset.reset=none`, the task fails. Rows that were read earlier are still delivered.
-        Called during a poll, between calls to `put`. May be called again until the task has set an
-        offset.
+        the task handles the loss. The partition is then not read until the task calls
+        `context.offset`.
+
+        If the result is False, the default, reading resumes at the point of truncation or, if there
+        is none, as configured by `auto.offset.reset`. The rows up to the new position are skipped.
+        With `auto.offset.reset=none`, the task fails instead.
+
+        Rows that were read earlier are still delivered. Called during a poll, between calls to
+        `put`. May be called again until the task has set an offset.
 
         Raises:
             ConnectError: The task fails and must be restarted.

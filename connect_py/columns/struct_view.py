@@ -177,7 +177,7 @@ class StructView(Struct):
 def shared_rows(
     schema: Schema, values: Sequence[Struct | None]
 ) -> tuple[StructRows, list[int | None]] | None:
-    """Return the column that structs share and their rows in it, or None.
+    """Return the column that the structs share, and each struct's row in the column, or None.
 
     The result is None if the structs do not share a column or the column is not intact. For a null
     value, the row is either None or the index of a null row.

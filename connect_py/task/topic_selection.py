@@ -34,7 +34,7 @@ def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
 
 
 class TopicSelection:
-    """Selects the topics in `topics` or `topics.regex`, and the replay topic for retried records."""
+    """Selects topics by `topics` or `topics.regex`, and the replay topic with retried records."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         """Parse the properties.

@@ -50,7 +50,7 @@ class WaitBoard:
         self._warnings: dict[str, str] = {}
         self._lock = threading.Lock()
         self._waits: dict[str, _Wait] = {}
-        self._limit: tuple[int, str] | None = None  # ms, and the name of its config key
+        self._limit: tuple[int, str] | None = None  # ms, and the config key that sets it
         self._sent: Waiting | None = None
         self._sent_at = 0.0
 

@@ -23,7 +23,7 @@ class Submitted:
 
 
 def partition_key(partition: Entry) -> PartitionKey:
-    """Return a key for a source partition that does not depend on the order of its entries."""
+    """Return a key for a source partition, regardless of the order of the map's entries."""
     return frozenset(partition.items())
 
 
