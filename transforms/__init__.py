@@ -17,7 +17,7 @@ def _plugins(
 ) -> Iterator[Plugin]:
     """Yield a plugin for each name, or a `$Key` and a `$Value` plugin if the name ends in `$`.
 
-    The Python module of a plugin is its name in snake case.
+    A plugin's Python module has the plugin's name in snake case.
     """
     for name in names:
         base, dollar, _ = name.partition("$")

@@ -302,9 +302,12 @@ def required_nulls(
 
 
 def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
-    """Return a mask of a column's null rows, or None if there are none, and the schema of the rows.
+    """Return a mask of a column's null rows and the schema of these rows.
 
-    Call this function before the schema of the column is changed. Null rows retain their schema.
+    Both are None if there are no null rows.
+
+    Call this function before the schema of the column is changed, because null rows retain the
+    original schema.
 
     Raises:
         NotColumnar: The null rows have different schemas.
@@ -324,7 +327,7 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
 def restructured(
     column: Column, result: Schema, columns: Sequence[pa.Array]
 ) -> tuple[Column, set[int]]:
-    """Return a column with this schema and these members, and the rows that lack a required value.
+    """Return a column with these members, and the indices of rows that lack a required value.
 
     Null rows are unchanged; see `kept_nulls`.
     """

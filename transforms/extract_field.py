@@ -25,10 +25,10 @@ PURPOSE = "field extraction"
 class ExtractField(SideTransformation[R]):
     """Replaces a struct or map with one of its fields.
 
-    A null remains null. In the result, its schema is the schema of the field.
+    A null remains null, but its schema becomes the schema of the field.
 
-    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot replace
-    a struct with a nested field, whose nulls depend on every struct on the path to the field.
+    `apply` and `apply_batch` are both implemented directly, because `FieldTransformation` cannot
+    replace a struct with a nested field. The field is null if any struct on its path is null.
     """
 
     config_def = (

@@ -27,7 +27,7 @@ class Nulls(Enum):
     """Effect of a transformation on a null key or value."""
 
     PASS = "pass"  # the record is unchanged
-    CONVERT_SCHEMA = "convert schema"  # the value remains null, but its schema is the result's
+    CONVERT_SCHEMA = "convert schema"  # the value remains null but gets the schema of the result
     FAIL = "fail"  # the record fails, because a struct or map is required
 
 
@@ -91,8 +91,8 @@ class InsertedField:
     """New field whose value does not depend on other fields.
 
     `value` returns the value for a record, and `column` returns the values for a batch. `column`
-    returns dates, times, and timestamps as integers. A null is not added to a map. In a struct, it
-    is accepted even if the schema is required.
+    returns dates, times, and timestamps as integers. Null values are not added to maps. In a
+    struct, a null value is accepted even if the field is required.
     """
 
     name: str
@@ -107,7 +107,7 @@ class InsertedField:
 
     @classmethod
     def topic(cls, name: str, schema: Schema = STRING) -> InsertedField:
-        """Return a field with the topic, as changed by earlier transformations."""
+        """Return a field with the topic name, as changed by earlier transformations."""
         return cls(
             name, schema, attrgetter("topic"), lambda batch: _repeated(batch.topic, len(batch))
         )
@@ -161,8 +161,8 @@ class FieldChanges:
     """Changes to the fields of structs and maps, or to a whole key or value.
 
     New fields follow the existing fields: first the copied fields, then the inserted fields. In a
-    map, a new field replaces an existing entry with the same name. A struct that already has a
-    field with that name fails.
+    map, a new field replaces an existing entry with the same name. A record whose struct already
+    has a field with that name fails.
 
     Attributes:
         new_name: Maps the name of an existing field to its name in the result, or to None to
@@ -250,7 +250,7 @@ class Plan:
 
 
 class NewNames(dict[Any, str | None]):
-    """Cache of the new names of map entries. The new name of a removed entry is None."""
+    """Caches the new names of map entries. The new name of a removed entry is None."""
 
     def __init__(self, new_name: Callable[[str], str | None]) -> None:
         self._new_name = new_name

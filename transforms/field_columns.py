@@ -99,7 +99,7 @@ class _Work:
         return Column(result, data, null, tombstone_schema=null_schema)
 
     def _nulls(self) -> tuple[pa.BooleanArray | None, Schema | None]:
-        """Return a mask of the nulls whose schema is not the result's, and their schema."""
+        """Return a mask of the nulls with a schema other than the result's, and that schema."""
         column = self._column
         if self._transformation.nulls is Nulls.PASS:
             return kept_nulls(column)
@@ -109,7 +109,7 @@ class _Work:
         return column.tombstone, null_schema
 
     def _fields(self, schema: Schema, plan: Plan) -> list[pa.Array]:
-        """Return the columns of the result without the inserted fields, and set the headers."""
+        """Return the result's columns, except those of inserted fields, and set `headers`."""
         data = self._column.data
         columns = {index: data.field(index) for index in plan.source_indices}
         if self._transformation.replace_null_with_default:

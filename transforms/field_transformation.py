@@ -49,8 +49,8 @@ class FieldTransformation(SideTransformation[R]):
     than the input, or if a new value depends on several fields of the record.
     """
 
-    purpose: str  # for the error if the value is neither a struct nor a map
-    map_purpose: str = ""  # for schemaless values, if different
+    purpose: str  # named in the error if the value is neither a struct nor a map
+    map_purpose: str = ""  # replaces `purpose` in errors for schemaless values, if set
     nulls: ClassVar[Nulls] = Nulls.PASS
     target: ClassVar[Side | None] = None  # side of the result, if not the transformed side
     _transform_batch: Callable[[FieldTransformation[R], Batch], Sequence[Batch]] | None = None
@@ -119,7 +119,7 @@ class FieldTransformation(SideTransformation[R]):
         )
 
     def source(self, schema: Schema, name: str) -> int:
-        """Return the index of a field that is copied to a field or header."""
+        """Return the index of an existing field that is copied to a new field or a header."""
         source = schema.field(name)
         if source is None:
             raise NullPointerError(f"field {name} does not exist")
@@ -157,7 +157,7 @@ class FieldTransformation(SideTransformation[R]):
         return self._put(record, plan.schema, Struct(plan.schema, values))
 
     def new_values(self, plan: Plan, row: Struct) -> list[Value]:
-        """Return the values in the result, without those for inserted fields.
+        """Return the values of the result, except those of inserted fields.
 
         Raises:
             DataError: A value cannot be converted, or a required field is null.

@@ -12,8 +12,8 @@ from connect_py.api.transformation import Transformation
 class Filter(Transformation[R]):
     """Drops every record that it receives. Use it with a predicate.
 
-    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot drop
-    records.
+    `apply` and `apply_batch` are both implemented directly, because `FieldTransformation` cannot
+    drop records.
     """
 
     def configure(self, configs: Mapping[str, str]) -> None:

@@ -36,7 +36,7 @@ class Leaf:
 class Flatten(SideTransformation[R]):
     """Flattens structs and maps, but not arrays. A null key or value is passed through unchanged.
 
-    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` does not
+    `apply` and `apply_batch` are both implemented directly, because `FieldTransformation` does not
     support result fields that depend on the values of nested maps.
     """
 

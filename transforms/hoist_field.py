@@ -16,7 +16,7 @@ from transforms.side import SideTransformation, for_both
 class HoistField(SideTransformation[R]):
     """Wraps a key or value. A tombstone becomes a map with a null entry.
 
-    The input may have any type. `apply` and `apply_batch` are both written by hand, because
+    The input may have any type. `apply` and `apply_batch` are both implemented directly, because
     `FieldTransformation` cannot convert nulls to other values.
     """
 

@@ -114,7 +114,7 @@ class Mask(Conversion):
         return to_float32(float(replacement)) if is_float32 else float(replacement)
 
     def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Mask a column. All values have the same mask as the first value."""
+        """Mask a column. The replacement for the first value applies to all values."""
         if data.null_count == len(data):
             return data
         if schema.type in (SchemaType.ARRAY, SchemaType.MAP, SchemaType.STRUCT):

@@ -1,4 +1,4 @@
-"""Functions that build the schemas of changed structs and validate their rows."""
+"""Functions that build the schemas of changed structs and validate the structs."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class RegexRouter(Transformation[R]):
     """Renames topics whose entire name matches the expression. Partitions are unchanged.
 
     As in Java, only the first match in such a name is replaced. `apply` and `apply_batch` are both
-    written by hand; they only call the same function for the topic.
+    implemented directly: they only apply the same function to the topic name.
     """
 
     config_def = (

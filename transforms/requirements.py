@@ -12,8 +12,8 @@ def require_struct(value: Value, purpose: str, schema: Schema | None = None) -> 
     """Return the value if it is a `Struct`.
 
     Raises:
-        DataError: It is not a `Struct`. The message contains its Java class, which depends on the
-            schema, and the purpose.
+        DataError: It is not a `Struct`. The message contains the purpose and the value's Java
+            class, which depends on the schema.
     """
     if isinstance(value, Struct):
         return value

@@ -173,7 +173,7 @@ class TimestampConversion(Conversion):
         return millis
 
     def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Convert a column, or return None for strings and numbers that may overflow."""
+        """Convert a column; return None for strings, and for numbers that may overflow."""
         from transforms.timestamp_columns import timestamps
 
         form = form_of(schema)

@@ -1,4 +1,4 @@
-"""`TimestampRouter`: adds the timestamp of a record to its topic."""
+"""`TimestampRouter`: adds the timestamp of a record to its topic name."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from transforms.shared_options import TOPIC_FORMAT
 
 
 class TimestampRouter(Transformation[R]):
-    """Formats the record's timestamp in UTC, like Java's SimpleDateFormat.
+    """Formats the record's timestamp in UTC as Java's SimpleDateFormat does.
 
-    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot route
-    the rows of a batch to different topics.
+    `apply` and `apply_batch` are both implemented directly, because `FieldTransformation` cannot
+    route the rows of a batch to different topics.
     """
 
     config_def = (

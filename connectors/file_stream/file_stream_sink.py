@@ -13,7 +13,7 @@ from connect_py.api.task import SinkTask
 from connect_py.java.strings import java_text
 
 FILE = "file"
-STANDARD_OUTPUT = 1  # file descriptor that the worker was started with
+STANDARD_OUTPUT = 1  # file descriptor of the worker's standard output
 
 
 class FileStreamSinkTask(SinkTask):

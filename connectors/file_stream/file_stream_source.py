@@ -24,7 +24,7 @@ FILENAME = "filename"  # key of the source partition
 POSITION = "position"  # key of the source offset: bytes from the start of the file
 IDLE_SECONDS = 0.2
 CHUNK_BYTES = 64 * 1024
-# file descriptor that the worker was started with; sys.stdin is closed in child processes
+# file descriptor of the worker's standard input; `sys.stdin` is closed in child processes
 STANDARD_INPUT = 0
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class FileStreamSourceTask(SourceTask):
     def poll(self) -> Sequence[SourceRecord]:
         file = self._open()
         lines: list[bytes] = []
-        start = 0  # start of the next line in the buffer, which is truncated once per poll
+        start = 0  # start of the next line in the buffer; returned lines are removed once per poll
         while file is not None and len(lines) < self._limit:
             end = _line_end(self._buffer, start)
             if end is not None:

@@ -1,4 +1,4 @@
-"""Confluent's `ExtractTopic`: replaces the topic with the value of a field or header."""
+"""Confluent's `ExtractTopic`: replaces the topic name with the value of a field or header."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transforms.side import SideTransformation, for_both
 
 
 class ExtractTopic(SideTransformation[R]):
-    """Routes each record to the topic in a field of its key or value."""
+    """Routes each record to the topic that a field of its key or value names."""
 
     config_def = (
         ConfigDef()
@@ -50,7 +50,7 @@ class ExtractTopic(SideTransformation[R]):
         self._skips: bool = props["skip.missing.or.null"]
 
     def topic(self, record: R) -> Value:
-        """Return the new topic, or None if the record does not contain it."""
+        """Return the new topic name, or None if the record does not contain it."""
         side = self.side.of(record)
         if not self._field:
             return side.value
@@ -82,7 +82,7 @@ ExtractTopicKey, ExtractTopicValue = for_both(ExtractTopic)
 
 
 class ExtractTopicHeader(ExtractTopic[R]):
-    """Routes each record to the topic in a header."""
+    """Routes each record to the topic that a header names."""
 
     def topic(self, record: R) -> Value:
         header = record.headers.last_with(self._field)

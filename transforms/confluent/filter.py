@@ -14,7 +14,7 @@ _FILTER = "?("
 
 
 class Filter(SideTransformation[R]):
-    """Includes or excludes records whose key or value matches the path."""
+    """Includes or excludes records whose key or value matches the JSONPath."""
 
     config_def = (
         ConfigDef()

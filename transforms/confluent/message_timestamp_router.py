@@ -1,4 +1,4 @@
-"""Confluent's `MessageTimestampRouter`: adds a timestamp from the value to the topic."""
+"""Confluent's `MessageTimestampRouter`: adds the value's timestamp to the topic name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _date_format(name: str, value: Parsed) -> None:
 
 
 class MessageTimestampRouter(Transformation[R]):
-    """Uses the timestamp from the first configured key whose value is not null."""
+    """Adds the first configured timestamp field that is not null to the topic name."""
 
     config_def = (
         ConfigDef()
@@ -48,7 +48,7 @@ class MessageTimestampRouter(Transformation[R]):
             default="yyyyMMdd",
             validator=_date_format,
             importance=Importance.HIGH,
-            doc="Format of the timestamp in the topic.",
+            doc="Format of the timestamp in the topic name.",
         )
     )
 

@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 class TombstoneHandler(Transformation[R]):
     """Drops records with a null value, or raises an error for them.
 
-    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot drop
-    records.
+    `apply` and `apply_batch` are both implemented directly, because `FieldTransformation` cannot
+    drop records.
     """
 
     config_def = ConfigDef().define(

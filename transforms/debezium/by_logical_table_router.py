@@ -24,10 +24,10 @@ PURPOSE = "Updating schema"
 
 
 class ByLogicalTableRouter(Transformation[R]):
-    """Renames topics and schemas, and adds a field to the key that identifies the table.
+    """Renames topics and schemas, and adds a key field that identifies the table.
 
-    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot change
-    the key, the value, and the topic together.
+    `apply` and `apply_batch` are both implemented directly, because `FieldTransformation` cannot
+    change the key, the value, and the topic together.
     """
 
     key_field_default = "__dbz__physicalTableIdentifier"
@@ -116,7 +116,7 @@ class ByLogicalTableRouter(Transformation[R]):
         self._value_schema = lru_cache(maxsize=size)(self._renamed_value)
 
     def _routed(self, topic: str) -> str | None:
-        """Return the new topic, or None if the topic does not match."""
+        """Return the new topic name, or None if the original name does not match."""
         if not self._pattern.matches(topic):
             return None
         return self._pattern.replace_first(topic, self._replacement) or topic

@@ -18,7 +18,7 @@ class Deletes(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeleteHandling:
-    """Defines how one mode handles delete events and tombstones."""
+    """Defines how one delete handling mode treats delete events and tombstones."""
 
     deletes: Deletes
     drop_tombstones: bool

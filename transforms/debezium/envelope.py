@@ -1,4 +1,4 @@
-"""Detection and field names of the envelopes in Debezium's change events."""
+"""Field names in the envelopes of Debezium's change events, and functions that detect them."""
 
 from __future__ import annotations
 

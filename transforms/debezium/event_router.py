@@ -245,7 +245,7 @@ class EventRouter(Transformation[R]):
         return require_struct(event.get_without_default(AFTER), "Read Outbox Event")
 
     def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
-        """Return the payload for the result, converted from JSON if this is configured."""
+        """Return the payload of the routed event, parsed from JSON if JSON expansion is enabled."""
         if (
             not self.expands
             or not isinstance(payload.value, str)
@@ -323,8 +323,8 @@ class EventRouter(Transformation[R]):
     def _timestamp(self, event: Struct, row: Struct) -> int | None:
         """Return the timestamp of the event in milliseconds.
 
-        If the configured column is null or no column is configured, this is the `ts_ms` of the
-        change event.
+        If the configured column is null or no column is configured, the result is the `ts_ms` of
+        the change event.
         """
         name = self._columns["timestamp"]
         timestamp: int | None = None if name is None else _of_type(row, name, SchemaType.INT64)
@@ -357,7 +357,7 @@ def _of_type(row: Struct, name: str, kind: SchemaType) -> Value:
 def _event_name(row: str | None, routed_by: str) -> str | None:
     """Return the schema name for an event whose payload is wrapped in an envelope.
 
-    It is `row`, the schema name of the row, with `routed_by` inserted before its last part.
+    The result is `row` (the schema name of the row) with `routed_by` inserted before its last part.
     """
     if row is None:
         return None

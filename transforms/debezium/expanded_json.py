@@ -27,7 +27,7 @@ class JsonExpansion:
     empty_arrays_as_bytes: bool = False
 
     def expanded(self, tree: Any, name: str) -> SchemaAndValue | None:
-        """Return an object or an array with an inferred schema.
+        """Convert a JSON object or array to a value with an inferred schema.
 
         The schema name of an object is its path, which begins with `name`. Returns None if the
         items of an array have different types or no type, or if a number has more than 64 bits.

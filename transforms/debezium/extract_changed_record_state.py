@@ -19,9 +19,9 @@ _IMAGES = ("before", "after")
 class ExtractChangedRecordState(Transformation[R]):
     """Adds the configured headers to change events. Other records are passed through unchanged.
 
-    Both lists are empty if the row before or the row after the change is missing. `apply` and
-    `apply_batch` are both written by hand, because the headers that `FieldTransformation` adds
-    cannot depend on all columns of two rows.
+    The lists of changed and unchanged columns are both empty if the row before or after the change
+    is missing. `apply` and `apply_batch` are both implemented directly, because the headers that
+    `FieldTransformation` adds cannot depend on all columns of two rows.
     """
 
     config_def = (
@@ -140,7 +140,7 @@ def _same(before: Value, after: Value) -> bool:
 
 
 def _changes(before: Column, after: Column) -> list[bool]:
-    """Return True for each row whose value changed."""
+    """Return one flag per row, which is True if the value changed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -37,8 +37,9 @@ class ExtractNewRecordState(Unwrapping[R]):
     with a schema are passed through unchanged. Examples are schemaless values, heartbeats,
     transaction markers, and messages. Truncate events are dropped. A delete event without the row
     before the change becomes a tombstone with its key, unless deletes are dropped. (Debezium always
-    drops such an event.) `apply` and `apply_batch` are both written by hand, because
-    `FieldTransformation` can neither drop rows nor mix rows before and after a change.
+    drops such an event.) `apply` and `apply_batch` are both implemented directly, because
+    `FieldTransformation` can neither drop rows nor choose between the rows before and after a
+    change.
     """
 
     config_def = (

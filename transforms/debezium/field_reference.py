@@ -16,7 +16,7 @@ _UPDATE_DESCRIPTION = "updateDescription"
 
 @dataclass(frozen=True, slots=True)
 class FieldReference:
-    """Field in the struct `parent`, or in the envelope if `parent` is None, with its new name."""
+    """Reference to a field in the struct `parent` (the envelope if None), with its new name."""
 
     parent: str | None
     field: str
@@ -50,7 +50,8 @@ class FieldReference:
     def path(self, envelope: Schema) -> tuple[str, ...] | None:
         """Return the path of the field in an envelope, or None if it does not exist.
 
-        If the field is not in its struct, another transformation may have moved it to the envelope.
+        A field that is not in its struct is looked up in the envelope, because another
+        transformation may have moved it there.
         """
         if self.parent is not None:
             parent = envelope.field(self.parent)
@@ -71,9 +72,9 @@ class FieldReference:
         return schema.replace(optional=True, default=None)
 
     def value(self, envelope: Struct) -> Value:
-        """Return the value of the field. Its schema is the schema that `schema` returns.
+        """Return the value of the field, which conforms to the schema that `schema` returns.
 
-        The value is None if its struct is null.
+        The value is None if the struct that contains the field is null.
         """
         parent: Value = envelope
         if self.parent is not None:

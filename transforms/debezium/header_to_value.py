@@ -75,7 +75,7 @@ class HeaderToValue(Transformation[R]):
 
 
 def _with_field(row: Struct, path: Sequence[str], header: Header) -> Struct:
-    """Return the row with the header as the field at this path. Missing structs are created."""
+    """Return the row with the header's value at this path. Missing structs are created."""
     schema = row.schema
     name, *rest = path
     old = schema.field(name)

@@ -15,7 +15,7 @@ _JSON = "io.debezium.data.Json"
 
 
 class MongoEventRouter(EventRouter[R]):
-    """`EventRouter` for MongoDB. A document payload is written as extended JSON or expanded."""
+    """`EventRouter` for MongoDB. Document payloads become extended JSON or structs."""
 
     prefix = "collection"
     config_def = event_router_config(prefix)

@@ -11,7 +11,7 @@ from transforms.debezium.envelope import OP, is_envelope
 
 
 class ReadToInsertEvent(Transformation[R]):
-    """Changes the operation `r` to `c`."""
+    """Changes the operation from `r` (read) to `c` (create)."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Do nothing: the transformation has no options."""

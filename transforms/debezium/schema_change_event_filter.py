@@ -1,4 +1,4 @@
-"""`SchemaChangeEventFilter`: drops schema change events by their type."""
+"""`SchemaChangeEventFilter`: drops schema change events of the configured types."""
 
 from __future__ import annotations
 

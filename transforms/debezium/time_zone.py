@@ -1,4 +1,4 @@
-"""UTC offsets of time zones, including years that `datetime` does not support."""
+"""UTC offsets of time zones, including offsets in years that `datetime` does not support."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d))?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS_OF_400_YEARS: Final = 146_097 * 86_400
-_FIRST: Final = -62_135_596_800 + 2 * 86_400  # seconds; year 1, with a margin for the UTC offset
-_LAST: Final = 253_402_300_799 - 2 * 86_400  # year 9999, with the same margin
+_FIRST: Final = -62_135_596_800 + 2 * 86_400  # start of year 1 in seconds, plus a margin
+_LAST: Final = 253_402_300_799 - 2 * 86_400  # end of year 9999, minus the same margin
 
 
 class TimeZone:
@@ -24,11 +24,11 @@ class TimeZone:
         self.offset = lru_cache(maxsize=4096)(self._offset)
 
     def _offset(self, seconds: int) -> int:
-        """Return the offset from UTC in seconds, at a time in seconds since the epoch."""
+        """Return the UTC offset, in seconds, at a time that is given in seconds since the epoch."""
         return _seconds_ahead(_datetime(seconds).astimezone(self._zone))
 
     def offset_of_local(self, seconds: int) -> int:
-        """Return the offset from UTC in seconds, at a local time in seconds since 1970-01-01.
+        """Return the UTC offset, in seconds, at a local time in seconds since 1970-01-01.
 
         The result is the earlier offset for an ambiguous time, and the offset before the gap for a
         time in a gap.

@@ -79,8 +79,8 @@ class TimezoneConverter(Transformation[R]):
     """Converts zoned times to the configured zone, and local times in that zone to UTC.
 
     If a column is null and has a default, the default is converted. `apply` and `apply_batch` are
-    both written by hand, because `FieldTransformation` cannot convert columns of nested rows
-    depending on the table.
+    both implemented directly, because `FieldTransformation` cannot decide per table whether to
+    convert a column of a nested row.
     """
 
     config_def = (

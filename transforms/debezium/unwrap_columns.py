@@ -45,14 +45,14 @@ class _Plan:
     result: Schema
     # defaults of the columns of the row, or None if nulls are not replaced
     defaults: Sequence[pa.Scalar | None] | None
-    routing: str | None  # column with the new topic, if any
+    routing: str | None  # column with the new topic name, if any
     added: Sequence[tuple[FieldReference, Schema]]
     added_headers: Sequence[tuple[FieldReference, Schema]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """Masks that classify the rows of a batch. A row that is in no mask is dropped."""
+    """Masks that classify the rows of a batch. A row that no mask selects is dropped."""
 
     after: pa.BooleanArray  # events with a row after the change
     before: pa.BooleanArray  # delete events with a row, unless deletes are dropped
@@ -278,7 +278,7 @@ class UnwrapColumns:
     def _routed(
         self, batch: Batch, plan: _Plan, events: Column, kinds: _Kinds, rows: pa.Array | None
     ) -> Sequence[Batch]:
-        """Split the rows by the topic in the routing column.
+        """Split the rows by the topic name in the routing column.
 
         A row with a null or blank topic retains the topic of the batch.
         """

@@ -135,7 +135,7 @@ class Unwrapping(Transformation[R]):
         for key in (_OPERATION_HEADER, _ADD_SOURCE_FIELDS):
             if props[key]:
                 log.warning("%s is deprecated, use add.headers and add.fields", key)
-        self._values_before_envelope: int | None = 0  # None after an envelope or the warning
+        self._values_before_envelope: int | None = 0  # None after the first envelope or the warning
         self.configure_further(props)
 
     def configure_further(self, props: Mapping[str, Parsed]) -> None:
@@ -169,7 +169,7 @@ class Unwrapping(Transformation[R]):
         return headers
 
     def tombstone_headers(self, headers: Headers) -> Headers:
-        """Return the headers of a retained tombstone. Only the operation can be added."""
+        """Return the headers of a retained tombstone, to which only the operation can be added."""
         for reference in self.add_headers:
             if reference.field == OP:
                 headers = headers.add(reference.new_name, DELETE, STRING)

@@ -39,8 +39,8 @@ MAX_NAMES = 1024  # maximum number of distinct (database, table) pairs in a batc
 class _Plan:
     """Precomputed steps for one envelope schema."""
 
-    db: str  # source field with the name of the schema or database
-    table: str  # source field with the name of the table or collection
+    db: str  # field of `source` that contains the schema or database name
+    table: str  # field of `source` that contains the table or collection name
     same_before: bool  # True if `before` has the same schema as `after`
     row: Schema  # schema of `after`
     defaults: Sequence[pa.Scalar | None]
@@ -83,7 +83,8 @@ class _Codes:
     def has_row(self, after: pa.BooleanArray, before: pa.BooleanArray) -> pa.BooleanArray:
         """Return a mask of the events that contain the row that their operation requires.
 
-        `after` and `before` are masks of the events without a row after or before the change.
+        `after` marks the events without a row after the change, and `before` marks the events
+        without a row before it.
         """
         return pc.invert(pc.if_else(self.delete, before, after))
 

@@ -36,11 +36,11 @@ _TIMESTAMP = timestamp()
 class DebeziumTransform(Transformation[R]):
     """Replaces each event with its row and the struct `_cdc` (op, ts, offset, source, target, key).
 
-    A delete event is replaced with the row before the change, any other event with the row after
-    it. Nulls are replaced with the default value of the field. Tombstones are passed through
+    A delete event is replaced with the row before the change, and any other event with the row
+    after it. Nulls are replaced with the default value of the field. Tombstones are passed through
     unchanged. Truncate events, message events, and schemaless events without a row are dropped.
-    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` can neither
-    drop rows nor combine rows from before and after a change in one result.
+    `apply` and `apply_batch` are both implemented directly, because `FieldTransformation` can
+    neither drop rows nor combine rows from before and after a change in one result.
     """
 
     config_def = ConfigDef().define(

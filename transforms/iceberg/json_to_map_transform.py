@@ -1,4 +1,4 @@
-"""Iceberg's `JsonToMapTransform`: converts a string with a JSON object to a struct."""
+"""Iceberg's `JsonToMapTransform`: converts a string that contains a JSON object to a struct."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def canonical_text(bson: BsonValue) -> str:
-    """Return a value as canonical extended JSON, indented as by MongoDB's Java driver."""
+    """Return a value as canonical extended JSON, with the indentation of MongoDB's Java driver."""
     return json.dumps(_tree(bson), indent=2, ensure_ascii=False)
 
 
@@ -287,7 +287,7 @@ def _tree(bson: BsonValue) -> Any:
     match bson.kind:
         case Kind.DOCUMENT:
             return {name: _tree(member) for name, member in value.items()}
-        case Kind.OTHER:  # $minKey and $maxKey contain a plain number 1, not an INT32
+        case Kind.OTHER:  # $minKey and $maxKey contain the plain number 1, not an INT32
             return {
                 name: 1 if member.kind is Kind.INT32 else _tree(member)
                 for name, member in value.items()

@@ -1,4 +1,4 @@
-"""`TopicNameMatches`: matches records whose topic matches a regular expression."""
+"""`TopicNameMatches`: matches records whose topic name matches a regular expression."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transforms.validators import java_regex
 class TopicNameMatches(Predicate[R]):
     """Matches records whose entire topic name matches the pattern.
 
-    Earlier transformations may have changed the topic.
+    Earlier transformations may have changed the name.
     """
 
     config_def = ConfigDef().define(
