@@ -42,7 +42,7 @@ from connectors.iceberg.table.table_history import (
 )
 
 MAINTENANCE = "replace"  # operation of a snapshot with the same rows as its parent
-# Counts in a snapshot's summary, and what they count. A snapshot omits zero counts.
+# Keys of counts in a snapshot summary, with words that describe them. Zero counts are omitted.
 COUNTS = (
     ("added-records", "row", "added"),
     ("deleted-records", "row", "in removed files"),
@@ -76,7 +76,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Segment:
-    """Gapless offsets [first, next) of a partition, with one topic ID and one generation."""
+    """A gapless offset range [first, next) of a partition, with one topic ID and one generation."""
 
     partition: TopicPartition
     topic_id: str
@@ -263,8 +263,8 @@ class _GroupWalk:
         Args:
             history: The snapshots and properties of the table.
             group: The connect group.
-            loads: True if the group loaded the rows of a rebuild, which removes the group's
-                property at the end.
+            loads: True if the group loaded the rows for a rebuild. A rebuild ends by removing the
+                group's property.
         """
         self._history = history
         self._loads = loads
@@ -292,7 +292,7 @@ class _GroupWalk:
 
     @property
     def _is_rewind(self) -> bool:
-        """Return True if the snapshot adds no rows but sets the positions of a later snapshot."""
+        """Return True if the snapshot adds no rows but has the positions of a later snapshot."""
         return self._at is not None and REWIND_KEY in self._at.summary
 
     @property

@@ -97,7 +97,7 @@ def _storage(location: str, settings: Mapping[str, str]) -> Finding:
         with storage.new_output(probe).create() as stream:
             stream.write(b"connect-py doctor")
         storage.delete(probe)
-    except Exception as error:  # noqa: BLE001 - each storage raises different errors
+    except Exception as error:  # noqa: BLE001 - each storage system raises different errors
         remedy = "Grant write access or correct the storage settings; see docs/how-to/storage.md"
         return Finding(
             "storage", Verdict.FAIL, f"{location}: {type(error).__name__}: {error}", remedy

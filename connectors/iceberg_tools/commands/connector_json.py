@@ -86,7 +86,7 @@ def resolve_connector(context: CommandContext, path: Path, worker: Path | None) 
 def parse_connector(
     context: CommandContext, path: Path, worker: Path | None
 ) -> tuple[IcebergSinkConfig, SinkHost | None]:
-    """Return the configuration of a connector, and its host if `worker` is set.
+    """Return the configuration of a connector, and its `SinkHost` if `worker` is set.
 
     `worker` is a file of worker properties. If it is set, config providers are resolved, and the
     connector inherits the worker's catalog unless it configures its own.

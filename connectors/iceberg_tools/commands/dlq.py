@@ -257,7 +257,7 @@ def replay(
         records = _fixed(records, fixes)
     log = ReplayLog(kafka.settings(host), config.replay_topic, config.connector)
     if dry_run:
-        # do not open the log: this would create the topic and fence a replay in progress
+        # do not open the log, which would create the topic and fence a replay in progress
         replayed = log.written()
         count = sum(record.next_replay() not in replayed for record in records)
         typer.echo(

@@ -110,7 +110,8 @@ def _bounds(
         starts = {tp: committed[tp].offset if tp in committed else first[tp] for tp in partitions}
     else:
         starts = {**first, **offsets_at(host, begin, partitions, "--from")}
-    ends = offsets_at(host, end, partitions, "--to")  # after the starts, because a log may grow
+    # looked up after the starts, because a log may grow
+    ends = offsets_at(host, end, partitions, "--to")
     if stop_at is not None:
         stops = offsets_at(host, stop_at, partitions, STOP_AT)
         ends = {tp: min(offset, stops.get(tp, offset)) for tp, offset in ends.items()}

@@ -1,4 +1,4 @@
-"""`connect-py migrate`: replaces a Java Iceberg sink (Apache or Tabular) from its position on."""
+"""`connect-py migrate`: replaces a Java Iceberg sink and continues at its position."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def schema(_context: CommandContext) -> None:
 
 @contextmanager
 def _file_errors(context: CommandContext) -> Iterator[None]:
-    """Print the mistakes of a `PipelineFileError` from the `with` block, and exit."""
+    """Print the mistakes of a `PipelineFileError` that the `with` block raises, and exit."""
     try:
         yield
     except PipelineFileError as error:

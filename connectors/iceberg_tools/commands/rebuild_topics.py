@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from connectors.iceberg_tools.history.table_diff import TableDiff
     from connectors.iceberg_tools.history.topic_rebuild import LedgerPositions
 
-# number of attempts to publish between two commits by the connector, without reading again
+# number of attempts to publish at the connector's exact positions, so it reads nothing again
 EXACT_TRIES: Final = 5
-TRIES: Final = 20  # number of attempts to publish
+TRIES: Final = 20  # total number of attempts to publish
 # keys that do not affect the rows of tables, and keys that name resources in Kafka
 _OMITTED_KEYS: Final = re.compile(
     r"errors\.deadletterqueue\.(?!iceberg\.replay\.).*|consumer\.override\.group\.id|iceberg\.(control|connect)\.group-id"
@@ -60,7 +60,8 @@ class RebuiltTable:
     difference: TableDiff | None = None
     snapshot: int | None = None  # published snapshot, or None if the result was not published
     refused: str | None = None  # reason why a requested publication was refused
-    behind: bool = False  # True if the connector reads the records after the rebuild again
+    # True if the connector must read the records that follow the rebuilt ones again
+    behind: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -114,7 +115,7 @@ class TopicsRebuild:
         """Rebuild and compare the table, and publish it if requested.
 
         Args:
-            show: Creates the view of a load from its end offsets.
+            show: Creates the progress view of a load, given the load's end offsets.
 
         Raises:
             ConnectError: The rebuild failed. The loaded rows remain on the branch.
@@ -198,11 +199,11 @@ class TopicsRebuild:
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
         """Compare the rebuilt rows with the table, and publish them if requested.
 
-        Return the end offsets for another load if the table has new commits, and None otherwise.
+        Returns the end offsets for another load if the table has new commits, and None otherwise.
 
         Raises:
             ConnectError: The table had new commits in each attempt, was rolled back, or has rows
-                from more partitions.
+                from partitions that were not loaded.
         """
         from connectors.iceberg_tools.history import topic_rebuild
 
@@ -268,7 +269,7 @@ def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[s
 
 
 def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
-    """Reject connectors whose users decide about rows, because topics lack these decisions.
+    """Reject connectors whose users decide about rows, because topics do not record decisions.
 
     Raises:
         ConfigError: A check has an action that requires such a decision.

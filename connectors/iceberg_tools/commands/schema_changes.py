@@ -23,7 +23,7 @@ REASON_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True, order=True)
 class PendingChange:
-    """A schema change to a table that rows from a connector are waiting for."""
+    """A schema change for which rows from a connector are waiting."""
 
     connector: str
     table: str

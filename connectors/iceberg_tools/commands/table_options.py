@@ -33,7 +33,7 @@ ConnectorFile = Annotated[
         help="Connector file, in the format of the REST API.", exists=True, dir_okay=False
     ),
 ]
-# not checked for existence here, because `read_connector` reports the error
+# the file may be missing, because `read_connector` reports this error
 RequiredConfig = Annotated[
     Path, typer.Option("--config", help="Connector file, in the format of the REST API.")
 ]

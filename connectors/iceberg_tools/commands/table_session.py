@@ -37,7 +37,8 @@ class _WorkerConnector:
 class TableSession:
     """Runs operations one after another.
 
-    A separate driver is started when an operation first needs it, and the start is announced.
+    A separate driver is started when an operation first needs it. If a worker's driver cannot be
+    used, a warning states the reason.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class TableSession:
             try:
                 return self._run_on_worker(self._connector, operation, arguments)
             except NotFoundError as error:
-                # the worker has an earlier version, or the connector was deleted
+                # the worker runs an older version without this operation, or the connector was
+                # deleted
                 self._reason, self._connector = str(error), None
         if self._target is None:
             self._target = self._open()
@@ -165,9 +167,10 @@ def _no_kafka(_: LocalTable) -> Mapping[str, Any]:
 
 
 def _worker_connector(context: CommandContext, options: TableOptions) -> _WorkerConnector | str:
-    """Return a connector on a running worker with the table's catalog, or why there is none.
+    """Return a connector that uses the table's catalog, or the reason there is none.
 
-    The reason is empty if the command has no options that specify a worker.
+    The connector is on a running worker. The reason is empty if the command has no options that
+    specify a worker.
 
     Raises:
         ConfigError: The options are invalid.

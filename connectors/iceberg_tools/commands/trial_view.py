@@ -12,7 +12,7 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg_tools.trial.create_statement import create_statement
 from connectors.iceberg_tools.trial.trial import TableTrial, Trial
 
-SHOWN: Final = 20  # maximum number of bad records
+SHOWN: Final = 20  # maximum number of bad records to show
 
 
 def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:

@@ -34,7 +34,7 @@ _NEEDED: Final = ("__op", "__image", "__topic", "__partition", "__offset")
 _ORDER, _DELETED, _SEVERAL, _IMAGE = (
     f"__connect_py_{name}" for name in ("order", "deleted", "several", "image")
 )
-_UNKNOWN: Final = "__connect_py_unknown_"  # prefix of column names
+_UNKNOWN: Final = "__connect_py_unknown_"  # prefix of columns that mark unknown values
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,11 +309,12 @@ def _incomplete_columns(session: LakeSession, changelog: _ChangeLog) -> list[str
 def _statement(
     changelog: _ChangeLog, keys: Sequence[str], incomplete: Sequence[str], last_truncate: int | None
 ) -> str:
-    """Return SQL for the last change of each key. The row exists if its image is `after`.
+    """Return SQL that selects the last change of each key.
 
-    Changes are ordered by offset. If a key has changes in several partitions, they are first
-    ordered by their time in the source. A missing value is taken from the last change that contains
-    it after the last delete.
+    The row of a key exists if the image in its last change is `after`. Changes are ordered by
+    offset. If a key has changes in several partitions, they are first ordered by their time in the
+    source. A missing value is taken from the last change that follows the last delete and contains
+    the value.
     """
     by_key = f"PARTITION BY {', '.join(map(quoted, keys))}"
     several = f"min(__connect_py_place) OVER ({by_key}) <> max(__connect_py_place) OVER ({by_key})"
@@ -355,7 +356,7 @@ def _statement(
 
 
 def _value_sent(name: str) -> str:
-    """Return the condition that a change contains the column and follows the last delete."""
+    """Return the SQL condition that a change contains the column and follows the last delete."""
     return (
         f"__image IS NOT NULL AND ({_DELETED} IS NULL OR {_ORDER} > {_DELETED})"
         f" AND NOT coalesce(array_contains(__unavailable, {literal(name)}), false)"
@@ -379,7 +380,7 @@ def _completed(
     changelog: _ChangeLog,
     states: DataFrame,
 ) -> DataFrame:
-    """Return the rows, with the table's values for values that the changelog lacks."""
+    """Return the rows. Values that the changelog lacks are copied from the table."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     source = relation(session.catalog_name, name)
@@ -405,7 +406,7 @@ def _completed(
 
 
 def _write_branch(session: LakeSession, name: str, snapshot: int, rows: DataFrame) -> None:
-    """Replace all rows of the branch. Columns that the changelog lacks are null."""
+    """Replace all rows of the branch. Columns that the changelog lacks become null."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     catalog, spark = session.catalog_name, session.spark

@@ -33,12 +33,13 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSearchResult:
-    """Snapshot that contains an offset. The row is in the table only if it was routed there."""
+    """Snapshot that contains an offset. The record's row is in the table only if it was routed there."""
 
     snapshot: int  # oldest snapshot of the ref that contains the offset
     # commit that added the offset, or None if its snapshot was expired
     range: CommittedRange | None
-    # other commits that cover the offset, after offsets were moved back or the topic was re-created
+    # other commits that cover the offset, because offsets were moved back or the topic was
+    # re-created
     again: Sequence[CommittedRange] = ()
 
     @property
@@ -148,7 +149,7 @@ def _properties(metadata: TableMetadata) -> Iterator[tuple[str, LedgerProperty]]
 
 
 def _opened(metadata: TableMetadata, partition: TopicPartition, group: str) -> int | None:
-    """Return the offset from which the table contains the rows from a partition."""
+    """Return the offset at which the table's rows from a partition begin, or None if unknown."""
     position = next(
         (p.opened.get(partition) for name, p in _properties(metadata) if name == group), None
     )

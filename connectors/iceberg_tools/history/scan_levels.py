@@ -2,7 +2,7 @@
 
 Iceberg skips files based on their partition and their column bounds, and row groups based on
 bounds, dictionaries, and Bloom filters. The counts come from Iceberg's own evaluators in the Spark
-driver. Therefore, a scan reads the same files.
+driver, so they match the files that a scan reads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ScanLevel:
 
 @dataclass(slots=True)
 class ScanReport:
-    """Results of the steps of a scan, in order."""
+    """Results of a scan's steps, in order."""
 
     snapshot: int | None
     condition: str  # in Iceberg's notation

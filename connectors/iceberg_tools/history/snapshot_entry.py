@@ -95,7 +95,7 @@ def entries(
 
 
 def ledgers(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[tuple[str, Ledger]]:
-    """Yield the connect groups and ledgers of a snapshot, except copies from other tables."""
+    """Yield a snapshot's connect groups and ledgers, except ledgers copied from other tables."""
     for key, text in snapshot["summary"].items():
         if key.startswith(LEDGER_PREFIX):
             try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RowChange(Enum):
-    """Kind of difference between the rows with a key, or between whole rows without a key."""
+    """Kind of difference between rows with the same key or, without a key, between whole rows."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
@@ -155,7 +155,7 @@ def _check_keys(
 
 
 def _redundant_columns(request: DiffRequest) -> tuple[str, ...]:
-    """Return the redundant columns, which depend on whether rows have a key."""
+    """Return the result columns that are redundant, depending on whether rows have a key."""
     return ("times",) if request.keys else ("key", "changed")
 
 
@@ -171,7 +171,7 @@ def _statement(
     """Return the SQL query that finds the differences. Users can run it unchanged.
 
     Args:
-        source: The table in SQL.
+        source: The table's name in SQL.
         request: The snapshots and the key.
         sides: Expressions for the columns of both snapshots in the later schema.
         later: The fields of the later schema.

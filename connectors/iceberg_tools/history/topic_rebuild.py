@@ -1,4 +1,4 @@
-"""Rebuilds a table from its topics while its connector is running: steps in the Spark driver.
+"""Spark driver steps that rebuild a table from its topics while its connector is running.
 
 1. `begin` creates the branch `connect-py-rebuilt` at the head of the table and adds a snapshot that
    contains no rows. A crash leaves the branch, and the next run continues with it.
@@ -215,7 +215,7 @@ def keep_before_rebuild(prepared: TableUpdate, base: TableMetadata, snapshot: in
 
 
 def following(ledger: Ledger, below: Lookup, reached: Mapping[TopicPartition, int]) -> Ledger:
-    """Return a ledger with the `reached` offsets that follows the last commit to the branch."""
+    """Return the ledger of the commit after the last one on the branch, with `reached` offsets."""
     topics = {}
     for name, topic in ledger.topics.items():
         entries = {}

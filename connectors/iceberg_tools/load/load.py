@@ -118,7 +118,7 @@ class Load:
             COMMIT_INTERVAL: str(_INTERVAL_MS),
             ATTEMPT_TIMEOUT: str(max(_ATTEMPT_MS, requested.commit_attempt_timeout_ms)),
         }
-        if requested.commit_max_failures is not None:  # failures are counted in intervals
+        if requested.commit_max_failures is not None:  # a load has shorter intervals
             times = max(1, requested.commit_interval_ms // _INTERVAL_MS)
             load_settings[COMMIT_MAX_FAILURES] = str(requested.commit_max_failures * times)
         connector_settings = {
@@ -320,7 +320,7 @@ class Load:
         Raises:
             ConnectError: A range failed permanently.
         """
-        # until the stage is empty, files from the previous step have not been reported
+        # files from the previous step remain unreported until the stage is empty
         if not self._stage.empty or self._awaits_credentials():
             return False
         if self._process_staged():
@@ -518,7 +518,7 @@ class Load:
     def _awaits_credentials(self) -> bool:
         """Return True while the load waits for renewed storage credentials.
 
-        The wait is limited because the catalog may not renew them.
+        The wait has a time limit, because the catalog may never renew them.
         """
         if not self._stage.expiring():
             self._expiring_since = None

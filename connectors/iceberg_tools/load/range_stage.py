@@ -97,7 +97,7 @@ class RangeStage(StagingArea):
         self._alone.setdefault(partition, []).append((table, offset))
 
     def alone(self, partition: TopicPartition) -> Sequence[tuple[str, int]]:
-        """Return the table and offset of each insert that no longer waits for its delete."""
+        """Return (table, offset) for each key-change insert that no longer waits for its delete."""
         return tuple(self._alone.get(partition, ()))
 
     def expired(self) -> list[str]:

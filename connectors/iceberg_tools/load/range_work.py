@@ -46,7 +46,7 @@ class RangeStart:
     end: int  # offset after the last message
     # read when the load's task was attached; the load reads it again before it sends a report
     topic_id: str
-    # table and offset of each insert that no longer waits for its delete
+    # (table, offset) for each key-change insert that no longer waits for its delete
     alone: Sequence[tuple[str, int]] = ()
     # tables to which the router sent rows from earlier ranges, by topic
     topic_tables: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -39,7 +39,7 @@ class ColdPartition:
     files: int
 
     def condition(self) -> str:
-        """Return the SQL condition that selects its rows."""
+        """Return the SQL condition that selects the partition's rows."""
         low, high = (_time(self.kind, each) for each in self.span)
         return f"{self.column} >= {low} AND {self.column} < {high}"
 

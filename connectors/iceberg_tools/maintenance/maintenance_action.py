@@ -1,9 +1,9 @@
 """Maintenance actions in the Spark driver: Iceberg procedures (called through SQL) and tiering.
 
 A crash during a compaction leaves data files that no snapshot references. Completed commits of the
-compaction (`partial-progress`) remain. A crash during an expiration leaves the files of expired
-snapshots. In both cases, the files are orphans and are removed later. The next run reexamines the
-table to determine which actions are due.
+compaction (`partial-progress`) remain. A crash during an expiration leaves behind the files of
+expired snapshots. In both cases, the files are orphans and are removed later. The next run
+reexamines the table to determine which actions are due.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
 
 
 def why_not(session: LakeSession, name: str, request: MaintenanceRequest, state: TableState) -> str:
-    """Return why an action would be skipped, or an empty string if it would be performed.
+    """Return the reason an action would be skipped, or an empty string if it would be performed.
 
-    For the removal of orphan files, this includes the search for them.
+    For the removal of orphan files, the function has to search for these files.
     """
     table = session.table(name)
     skipped = _why_not(table.metadata(), request, state)
@@ -151,7 +151,7 @@ def statement(
 
 
 def _why_not(metadata: TableMetadata, request: MaintenanceRequest, state: TableState) -> str:
-    """Return why an action is skipped, or an empty string if it may be performed."""
+    """Return the reason an action is skipped, or an empty string if it may be performed."""
     if state.unpublished:  # this may have changed since the action became due
         return f"commits on top of {request.ref} await approval; publish or reject them first"
     removes = request.action.kind in (MaintenanceKind.EXPIRE, MaintenanceKind.ORPHANS)

@@ -20,7 +20,7 @@ COUNTED: Final = (
     "manifests",
     "snapshots",
 )
-# returned by `rewrite_data_files`, which succeeds even if files could not be read
+# count that `rewrite_data_files` returns; the procedure succeeds even if the count is not zero
 _FAILED: Final = "failed_data_files_count"
 
 
@@ -33,7 +33,7 @@ class MaintenanceResult:
     after: TableState
     seconds: float
     counts: Mapping[str, int] = field(default_factory=dict)  # returned by the procedure
-    skipped: str = ""  # why the action was skipped
+    skipped: str = ""  # reason the action was skipped, or empty
 
     @property
     def helped(self) -> bool:

@@ -3,8 +3,8 @@
 A table that was opened or committed to is inspected at most once per interval. Its metadata shows
 whether actions may be due. If so, a round begins: a driver is started, files are counted, and the
 due actions are performed one at a time until none is due or the time budget is used up. The driver
-remains available for another round for some time, because files would accumulate during its start
-if commits are frequent.
+remains available for some time after a round. If commits are frequent, many files would accumulate
+while a new driver starts.
 
 A commit does not run concurrently with an action on its table or on an aggregate of the table. The
 commit waits a few seconds for the action to end and then interrupts it. After the commit, the
@@ -113,7 +113,7 @@ class MaintenanceThread(FullMaintenance):
 
     @contextmanager
     def commit(self, table: str, *aggregates: str) -> Iterator[None]:
-        """Return a context for a commit, in which no action runs on the table or its aggregates.
+        """Return a context for a commit, which excludes actions on the table and its aggregates.
 
         Several commits may be in progress, each to different tables.
         """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LEDGERS: Final = (LEDGER_PREFIX, aggregates.LEDGER, rejected_rows.LEDGER)
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-_FIRST_BYTES: Final = 4 << 10  # usually contain the UUID, which writers write first
+_FIRST_BYTES: Final = 4 << 10  # usually contain the UUID, which is near the beginning of the file
 _ALL_BYTES: Final = 1 << 30
 # number of threads; a table with one commit per minute has thousands of recent metadata files
 _READERS: Final = 16
@@ -63,7 +63,7 @@ def orphans_of(metadata: TableMetadata, paths: Sequence[str]) -> list[str]:
 
 
 def why_not_removed(table: JavaTable, paths: Sequence[str]) -> str:
-    """Return why no file may be removed, or an empty string if all files are from this table.
+    """Return the reason no file may be removed, or an empty string if all are from this table.
 
     Args:
         table: The table.
@@ -145,7 +145,7 @@ def _is_required(path: str, waiting: Collection[str], epochs: Mapping[str, int])
 
 
 def _ledger_epoch(metadata: TableMetadata, connector: str) -> int:
-    """Return the epoch of a connector's last commit with the default group, or 0 without one."""
+    """Return the epoch of a connector's last commit with the default group, or 0 if none."""
     lookups = (look_up(metadata.view(MAIN, f"{prefix}connect-{connector}")) for prefix in _LEDGERS)
     return min(
         (each.highest_epoch.number for each in lookups if each.highest_epoch is not None), default=0

@@ -70,8 +70,8 @@ _MERGES = (
     "turns on MERGE mode, with one row per key; Apache's sink ignored this key and appended rows; "
     "iceberg.ext.write-mode=append restores that behavior"
 )
-# Config key, class family and value to which the remark applies (None for all), and the difference
-# from the Java sink.
+# Each item consists of a config key, the class family and the value to which the item applies (None
+# for all), and the difference from the Java sink.
 _CHANGES: tuple[tuple[str, ClassFamily | None, str | None, str], ...] = (
     ("iceberg.tables.cdc-field", ClassFamily.APACHE, None, _MERGES),
     ("iceberg.tables.upsert-mode-enabled", ClassFamily.APACHE, "true", _MERGES),

@@ -12,7 +12,7 @@ from typing import Any
 from connectors.iceberg.coordinator.control_events import MAGIC
 
 DATA_WRITTEN = 1  # contains uncommitted files for one table
-DATA_COMPLETE = 2  # contains the offsets that a task had read when it reported the files
+DATA_COMPLETE = 2  # contains the offsets that a task had reached when it reported the files
 
 
 @dataclass(frozen=True, slots=True)

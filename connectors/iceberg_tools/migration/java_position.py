@@ -28,7 +28,8 @@ class TableTrace:
 
     table: str
     exists: bool = True
-    # next offsets of the control topic by partition, or None if the sink never committed here
+    # next offsets of the control topic by partition, or None if the sink never committed to the
+    # table
     control: Mapping[int, int] | None = None
     snapshot: int | None = None
     commit: str | None = None
@@ -81,7 +82,7 @@ class JavaPosition:
 
     # next offsets that neither lose nor duplicate rows; empty if this sink already has ledgers
     offsets: Mapping[TopicPartition, int]
-    in_group: bool  # the connector's group already has these offsets
+    in_group: bool  # True if the connector's group already has these offsets
     # number of events whose files were reported but never committed, by table
     uncommitted: Mapping[str, int]
     problems: tuple[str, ...] = ()  # reasons why the user must check the position

@@ -1,4 +1,4 @@
-"""Apply a schema change that rows are waiting for, after a user has approved it.
+"""Apply a schema change for which rows are waiting, after a user has approved the change.
 
 The change is described as in the metric `connect_py_iceberg_held_changes`.
 """

@@ -1,4 +1,4 @@
-"""`TableOperation`: an operation on a table, run by the driver of a worker or a command.
+"""`TableOperation`: an operation on a table, run by the Spark driver of a worker or command.
 
 A command and a REST client run the same function with the same arguments. Over REST, the arguments
 are a JSON object that is validated against the argument type, and the result is JSON. A client
@@ -30,7 +30,7 @@ Rows = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
 
 
 class TableArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments that all operations have."""
+    """Arguments common to all operations."""
 
     table: Name
     # If False, only the connector's catalog is used, and its settings for the table are ignored.
@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class TableTarget(ConnectorTable):
-    """The table of an operation, with a driver session."""
+    """The table that an operation runs on, with a driver session."""
 
     table: str
     lake: LakeClient
@@ -81,7 +81,9 @@ class TableOperation(Generic[A, R]):
             # Not strict, because the connector receives numbers as strings.
             arguments = msgspec.convert(dict(request.arguments), self.arguments, strict=False)
         except msgspec.ValidationError as error:
-            raise ConfigError("", f"invalid arguments of operation {self.name}: {error}") from error
+            raise ConfigError(
+                "", f"invalid arguments for operation {self.name}: {error}"
+            ) from error
         with request.lake(arguments.timeout_seconds) as lake:
             connector = request.config if arguments.use_connector else None
             target = TableTarget(

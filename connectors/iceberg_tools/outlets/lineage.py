@@ -155,7 +155,7 @@ class Lineage(Outlet):
 def dataset_of(location: str) -> tuple[str, str]:
     """Return the OpenLineage namespace and name of the table at a location.
 
-    For example, `s3://bucket` and the path in the bucket, or `file` and the path.
+    Examples are `s3://bucket` with the path in the bucket, and `file` with the path.
     """
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):

@@ -15,7 +15,7 @@ _TRACE_LINES: Final = 2
 class PartState:
     """State of a connector or of one of its tasks."""
 
-    part: str  # `connector` or `task 0`
+    part: str  # `connector`, or a task such as `task 0`
     state: str
     worker: str
     # reason for the wait, or the first lines of the stack trace; empty if there is neither

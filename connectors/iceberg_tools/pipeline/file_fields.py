@@ -150,7 +150,7 @@ def _expectations(*more: Field) -> MapOf:
     return MapOf(of_one, _EXPECTATION_NAME)
 
 
-# fields of a table, or of a target, where they apply to all its tables
+# fields of a table; in a target, they apply to all tables of the target
 _COMMIT_STEP = (
     Field(
         "cycle-sql",
@@ -255,7 +255,7 @@ DEAD_LETTERS: Final = Fields(
     ),
     "`table` or `topic`",
 )
-# fields of a target, or of `defaults`, where they apply to all targets
+# fields of a target; in `defaults`, they apply to all targets
 SHARED: Final = (
     Field("tasks", Number(), "Maximum number of tasks. Default: 1.", "tasks.max"),
     Field(

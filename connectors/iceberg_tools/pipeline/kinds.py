@@ -41,7 +41,7 @@ class FieldValue:
 class Kind(ABC):
     """Kind of the values that a field accepts."""
 
-    words: str  # description in messages, such as `a whole number`
+    words: str  # description of the values in messages, such as `a whole number`
 
     @abstractmethod
     def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:

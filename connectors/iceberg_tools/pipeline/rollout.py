@@ -17,7 +17,8 @@ from connectors.iceberg_tools.pipeline.pipeline_file import Pipeline
 from connectors.iceberg_tools.pipeline.worker_client import WorkerClient
 
 _CHECK_SECONDS: Final = 0.5
-# number of consecutive checks, because a task may still have its previous configuration
+# number of consecutive checks that must agree, because the first check may see a task that still
+# has its previous configuration
 _CHECKS: Final = 2
 _OLD_FAILURE_SECONDS: Final = 15.0  # how long an earlier failure may remain while tasks restart
 

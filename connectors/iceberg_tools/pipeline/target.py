@@ -83,7 +83,7 @@ class Target:
 
     @property
     def table_settings(self) -> Mapping[str, FieldValue]:
-        """Return the settings of tables by name."""
+        """Return each table's settings by table name."""
         without_settings = {
             str(item.value): FieldValue(item.position, item.path, {})
             for item in self.items("tables")
@@ -92,7 +92,7 @@ class Target:
 
     @property
     def fixed_tables(self) -> tuple[str, ...]:
-        """Return the tables that all rows are written to, or that a field selects from.
+        """Return the tables that all rows are written to, or one of which a field selects.
 
         The result is empty if rows are routed by topic or by table name.
         """

@@ -66,7 +66,7 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
 
     def connectors(self) -> dict[str, RunningConnector]:
         """Return all connectors by name, in alphabetical order."""
-        # With both entities in one request, a worker omits connectors that have no status yet.
+        # If one request asked for both entities, the worker would omit connectors without a status.
         infos, statuses = (
             self._ask("GET", f"{rest_paths.CONNECTORS}?expand={entity}")
             for entity in ("info", "status")

@@ -189,7 +189,7 @@ class _TreeBuilder:
 
 
 def _fits(tag: str, value: str) -> bool:
-    """Return True if a value matches its tag. A value without a tag has the tag that it matches."""
+    """Return True if a value matches its tag. A value without an explicit tag always matches."""
     tag_of_value = (
         yaml.resolver.Resolver().resolve(yaml.ScalarNode, value, (True, False)).removeprefix(_TAG)
     )

@@ -3,8 +3,8 @@
 Each decision is one compare-and-swap (rule 34 of the commit protocol):
 
 - `PUBLISH`: the ref moves to the head of the branch.
-- `REPLAY`: the branch is removed. The ref has an older ledger, and the connector reads the offsets
-  again from its positions (rule 8).
+- `REPLAY`: the branch is removed. The ref has an older ledger, and the connector reads again from
+  the positions in that ledger (rule 8).
 - `DROP`, `DEAD_LETTER`: like `REPLAY`, but rows that fail the checks again are dropped or stored as
   rejected rows.
 - `SKIP`: the branch is removed and its positions are copied to the ref (rule 33), so its rows are
@@ -76,7 +76,7 @@ class UnpublishedCommits:
     published: int | None  # head of the ref
     failed: tuple[UnpublishedCommit, ...]  # commits that failed a check, oldest first
     commits: int  # number of unpublished commits, including commits that passed all checks
-    # whether the branch contains all commits on the ref, so the ref can move to its head
+    # whether the branch contains all commits on the ref, so the ref can move to the head
     forward: bool
 
     def to_json(self) -> dict[str, Any]:

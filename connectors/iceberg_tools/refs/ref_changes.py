@@ -62,7 +62,7 @@ def move_branch(
     """Move a branch to an existing snapshot with one compare-and-swap, like a commit.
 
     A crash before the swap leaves the table unchanged; a crash after it leaves the branch moved. A
-    second call fails if the branch has moved.
+    repeated call fails if the branch has moved.
 
     Args:
         head: The expected head of the branch.

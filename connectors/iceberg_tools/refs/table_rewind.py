@@ -2,15 +2,15 @@
 
 One compare-and-swap moves the table and its positions:
 
-- `REPLAY`: the branch moves back to a snapshot with an older ledger, and the connector reads the
-  offsets again from its positions (rule 8 of the commit protocol).
+- `REPLAY`: the branch moves back to a snapshot with an older ledger, and the connector reads again
+  from the positions in that ledger (rule 8 of the commit protocol).
 - `SKIP`: a new snapshot without rows is added on top of the earlier snapshot. Its ledger contains
   the positions from before the rewind. The connector continues there, and the table lacks the rows
   in between (rule 33).
 
 A crash before the swap leaves the table unchanged; a crash after it leaves the table rewound. A
-second run detects the latter, because the head is the requested snapshot, or a skip snapshot whose
-parent is the requested snapshot.
+repeated run detects a rewound table by its head, which is the requested snapshot or a skip snapshot
+whose parent is the requested snapshot.
 """
 
 from __future__ import annotations

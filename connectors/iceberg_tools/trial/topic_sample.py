@@ -175,6 +175,6 @@ def _row(message: Message) -> dict[str, Any]:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp": moment,
-        "timestampType": kind - 1,  # in Spark, the first type is 0
+        "timestampType": kind - 1,  # Spark numbers the types from 0
         "headers": headers and [{"key": name, "value": value} for name, value in headers],
     }
