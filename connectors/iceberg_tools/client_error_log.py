@@ -38,7 +38,7 @@ class ClientErrorLog:
         return {"log_level": _NO_LINES, **settings, "error_cb": self._record}
 
     def _record(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # only summarizes the other errors
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which only summarizes other errors
             self._reason = error.str()
 
     def of(self, error: KafkaException, client: Any = None) -> str:

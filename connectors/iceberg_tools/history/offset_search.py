@@ -33,7 +33,7 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSearchResult:
-    """Snapshot that contains an offset. The record's row is in the table only if it was routed there."""
+    """Snapshot that contains an offset. The record may have been routed to another table."""
 
     snapshot: int  # oldest snapshot of the ref that contains the offset
     # commit that added the offset, or None if its snapshot was expired
