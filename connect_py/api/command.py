@@ -67,7 +67,7 @@ def command(
         worker: Add the options that select a running worker. See `CommandContext.worker`.
         json: Add `--json`. See `CommandContext.show`.
         jars: Names of the jar sets that the command's Spark drivers need in addition to Spark's
-            own.
+            own jars.
         failure_status: Exit status if the command raises an error. For a usage error, an
             unreachable worker, or a missing prerequisite, the exit status is always 2.
     """

@@ -112,7 +112,7 @@ class Connector(ABC):
     ) -> Any:
         """Process `POST /connectors/{connector}/operations/{operation}`.
 
-        Called on an instance that has not been started, in any state of the connector, on any
+        Called on an instance that has not been started, regardless of the connector's state, on any
         worker of the group. A request without progress reports (see `report_progress`) has a
         deadline of 90 seconds. A request with progress reports has no deadline.
 

@@ -32,7 +32,7 @@ class ColumnRun:
 class Converter(ABC):
     """Deserializes and serializes the keys or the values of messages.
 
-    An instance converts either the keys or the values of one task, on the task's thread, and may
+    An instance converts either the keys or the values for one task, on the task's thread, and may
     cache data. An error fails one record and is subject to `errors.tolerance`. After a
     `RetriableError`, the conversion is retried for up to `errors.retry.timeout`, or indefinitely if
     the error is an `UnavailableError`. The partitions are paused in the meantime.

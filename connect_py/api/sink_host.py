@@ -14,8 +14,8 @@ from connect_py.api.service import SharedServices
 class SinkHost(SinkCluster, SharedServices, Protocol):
     """The Kafka cluster of a stopped connector, and shared services.
 
-    The start number (`start_number`) is negative. It is lower than the start number of any worker
-    and higher than the start numbers of earlier commands.
+    The start number (`start_number`) is negative. It is lower than any start number that a worker
+    uses and higher than the start numbers that earlier commands used.
     """
 
     @property

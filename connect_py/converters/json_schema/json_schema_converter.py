@@ -189,7 +189,7 @@ class _JsonReader(MessageReader):
 
 
 def _lenient(schema: Schema) -> Schema:
-    """Return the schema with optional top-level fields, because messages may lack them."""
+    """Make the top-level fields of a schema optional, because messages may lack them."""
     if schema.type is not SchemaType.STRUCT:
         return schema
     return schema.replace(

@@ -1,4 +1,4 @@
-"""Removal of revoked partitions from the records that are pending for a sink task."""
+"""Removal of records in revoked partitions from a sink task's pending deliveries."""
 
 from __future__ import annotations
 

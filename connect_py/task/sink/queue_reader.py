@@ -104,7 +104,7 @@ class QueueReader:
 
     @staticmethod
     def settings(configured: object) -> dict[str, str]:
-        """Return client settings that load the native library, or {} if it is not available.
+        """Return client settings that load the native library. Empty if it is not available.
 
         `configured` is the user's value for `plugin.library.paths`.
         """

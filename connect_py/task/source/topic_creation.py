@@ -81,8 +81,8 @@ class TopicCreation:
 def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None) -> NewTopicRule:
     """Return the rule for a group.
 
-    The default group must define the partition count and the replication factor. Other groups
-    inherit them.
+    The default group must define the partition count and the replication factor. The other groups
+    inherit both values unless they define their own.
     """
     prefix = f"{PREFIX}{group}."
     definition = ConfigDef()
