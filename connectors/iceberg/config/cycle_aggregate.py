@@ -1,7 +1,7 @@
 """`CycleAggregate`: an aggregate table that is updated with each commit to another table.
 
-The key for the query is `iceberg.ext.cycle-aggregate.<table>`. Other settings append a
-suffix to it:
+The key for the query is `iceberg.ext.cycle-aggregate.<table>`. The keys for the other settings
+append a suffix to this key:
 
 - `.keys`: columns that identify a row
 - `.add`: columns whose values are added to the existing values

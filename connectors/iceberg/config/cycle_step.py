@@ -54,7 +54,8 @@ def parse_query(query: str, reads: re.Pattern[str], reason: str) -> str:
 
     Args:
         query: SQL query to validate.
-        reads: Pattern to search for in the query. It must match a reference to the rows.
+        reads: Pattern that matches a reference to the rows of the commit. The query must contain a
+            match.
         reason: Error message for a query without a match.
 
     Raises:

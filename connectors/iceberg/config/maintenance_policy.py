@@ -27,7 +27,7 @@ FULL_SNAPSHOTS: Final = 100
 # table property that marks tables created by the sink, which `auto` maintains
 CREATED_KEY: Final = "connect-py.created-by-sink"
 # Properties of tables created by the sink. With these properties, each commit deletes the oldest
-# metadata file above the limit.
+# metadata file if there are more files than the limit.
 CREATED_PROPERTIES: Final[Mapping[str, str]] = {
     CREATED_KEY: "true",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -285,12 +285,15 @@ class MaintenancePolicy:
 
     @property
     def is_auto(self) -> bool:
-        """True if the driver that commits also maintains the table, if the sink created it."""
+        """True if the driver that commits to the table also maintains it.
+
+        It maintains only tables that the sink created.
+        """
         return self.mode is MaintenanceMode.AUTO
 
     @property
     def full_snapshots(self) -> int:
-        """Number of snapshots above which `enabled=true` expires snapshots. 0 disables this."""
+        """Number of snapshots above which `enabled=true` expires some. 0 disables expiration."""
         return FULL_SNAPSHOTS if self.snapshots is None else self.snapshots
 
     @property

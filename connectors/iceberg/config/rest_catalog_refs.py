@@ -56,7 +56,7 @@ def _accepts_only_main(properties: Mapping[str, str]) -> bool:
     is_rest = properties.get("type") == "rest" or properties.get("catalog-impl") == _REST_CATALOG
     if not is_rest or not properties.get("uri"):
         return False
-    import httpx  # not at the top, because most connectors do not require a request
+    import httpx  # imported here, because most connectors do not require a request
 
     uri = properties["uri"].rstrip("/")
     try:
@@ -89,7 +89,7 @@ def _token(client: httpx.Client, uri: str, properties: Mapping[str, str]) -> str
     if not credential:
         return None
     client_id, colon, secret = credential.partition(":")
-    if not colon:  # the credential is only a secret
+    if not colon:  # the credential consists only of a secret
         client_id, secret = "", credential
     form = {
         "grant_type": "client_credentials",

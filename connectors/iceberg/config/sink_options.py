@@ -326,7 +326,7 @@ class SinkOptions:
         "session.",
         at_least(1),
     )
-    # if None, the rows of a table that cannot be committed wait
+    # if None, the number of consecutive failed commits is not limited, and the rows wait
     commit_max_failures: int | None = _option(
         keys.COMMIT_MAX_FAILURES,
         INT,
@@ -567,7 +567,7 @@ class SinkOptions:
         "Merged tables: Debezium's placeholder for a value that it could not read. The existing "
         "value in the table is retained. The prefix `hex:` specifies bytes.",
     )
-    # Debezium's envelopes: op, before, after, source
+    # True if the record values are Debezium envelopes with the fields op, before, after, and source
     envelopes: bool = _either(
         keys.ENVELOPE,
         "none",
@@ -670,7 +670,7 @@ class SinkOptions:
         "written to disk.",
         at_least(MEGABYTE),
     )
-    # the table property takes precedence over the default if None
+    # if None, the table property applies or, if it is not set, the default
     target_file_size_bytes: int | None = _option(
         keys.TARGET_FILE_SIZE,
         LONG,
@@ -935,7 +935,7 @@ class SinkOptions:
                 the settings of static tables have already been checked.
         """
         default = TableConfig("") if name == self.dead_letter_table else self.default_table
-        # expectations do not apply to the rows before a change, which a change log also contains
+        # a change log also contains the rows before each change, to which expectations do not apply
         if self.is_changelog(name) and not self.changelogs_only:
             default = replace(default, rules=ExpectationRules())
         return table_config(self.table_props, name, default, [])

@@ -150,7 +150,7 @@ def unknown_keys(
 
 
 def _below_prefixes(key: str) -> list[str]:
-    """Return the key with each prefix in `FREE_PREFIXES` that is similar to its own prefix."""
+    """Return the key with its prefix replaced by each similar prefix in `FREE_PREFIXES`."""
     candidates = []
     parts = key.split(".")
     for prefix in keys.FREE_PREFIXES:

@@ -54,7 +54,8 @@ class TableConfig:
     rules: ExpectationRules = field(default_factory=ExpectationRules)  # connector expectations
     expectations: tuple[Expectation, ...] = ()
     step: CycleStep | None = None
-    # aggregates that commits to this table update; the connector's default config contains all
+    # aggregates that are updated by commits to this table; the connector's default config contains
+    # all of its aggregates
     aggregates: tuple[CycleAggregate, ...] = ()
 
 

@@ -23,12 +23,12 @@ from connectors.iceberg.conversion.types import IcebergType, TypeOptions, arrow_
 class ConversionOptions:
     """Options for values that do not fit the type of their column."""
 
-    # convert like the Java sink: wrap integers, round decimals, and read all strings except true as
-    # false
+    # convert like the Java sink: wrap integers, round decimals, and convert every string other than
+    # true to false
     lenient: bool = False
     out_of_range: OutOfRange = OutOfRange.ERROR
     case_insensitive: bool = False
-    # for selecting a version of a column
+    # used to select the version of a column that accepts a value
     types: TypeOptions = field(default_factory=TypeOptions)
 
     @staticmethod

@@ -347,7 +347,7 @@ def with_default(
 def incoming_members(
     schema: Schema | None, type_: pa.DataType, fields: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, Schema | None, pa.DataType]]:
-    """Return the fields of a struct. For a map, return the table's columns as its keys."""
+    """Return the fields of a struct, or treat a map as a struct with the table's column names."""
     if pa.types.is_struct(type_):
         if schema is None or schema.type is not Type.STRUCT:
             return [(f.name, None, f.type) for f in type_]

@@ -216,7 +216,7 @@ class SchemaDifferences:
         path: Path,
         used_ids: set[int],
     ) -> ColumnField | None:
-        """Return the column that has a former name of the field, and add the rename."""
+        """Return the column to rename to the field's name, if any, and add the change."""
         if not self._applies(ChangeKind.RENAME):
             return None
         aliases = (schema.parameters.get(ALIASES, "") if schema is not None else "").split(",")

@@ -82,7 +82,7 @@ def accepts(
         if schema.name == DECIMAL and not has_precision and current is not None:
             parts = decimal_parts(incoming)
             if parts is not None and parts[1] <= current[1]:
-                return True  # only the values determine the number of digits
+                return True  # the number of digits depends on the values
         if _accepts(column, incoming, is_string=schema.type is Type.STRING):
             return True
     return False

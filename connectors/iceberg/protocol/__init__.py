@@ -13,7 +13,7 @@ injects every known kind of fault into both state machines
 | `rules` | `ProtocolRules`: the decisions that the numbered rules require |
 | `ledger` | ledger in snapshots and in the table property, `look_up`, and `TableVersion` |
 | `offset_metadata` | metadata that the sink commits with the group offsets |
-| `last_commits` | last commit to each table, kept in that metadata to detect a restored catalog |
+| `last_commits` | last commit to each table, in the offset metadata; detects a restored catalog |
 | `messages` | messages on the channel topic and their encoding |
 | `actions` | actions that the state machines return |
 | `task_state`, `coordinator_state` | the state machines |
@@ -28,9 +28,9 @@ injects every known kind of fault into both state machines
 | `faults` | fault points at which a test can interrupt the process |
 | `iceberg_metrics` | the sink's metrics |
 
-The last two modules are not part of the state machines. They are in this package because it is the
-lowest one that tasks, the coordinator, and the Spark driver all depend on. A fault point marks a
-protocol step in any of these processes, and the metrics use the types in `commit_request`.
+The last two modules are not part of the state machines. They are in this package because tasks, the
+coordinator, and the Spark driver all depend on it. A fault point marks a protocol step in any of
+these processes, and the metrics use the types in `commit_request`.
 
 Terms: the channel is the topic on which the tasks and the coordinator exchange messages. An epoch
 is one run of a coordinator. A ledger contains the positions of all partitions after a commit, and
@@ -66,8 +66,8 @@ Fault points (`faults`), the step of each, and the state that a crash at that po
     before_close_files       2  orphan files from this epoch; `CleanFiles` deletes them after the
                                 next epoch's first commit to the same table
     after_close_files        2  as for before_close_files
-    after_report             2  a range whose sender has crashed; it is accepted, and the next owner
-                                starts at its end
+    after_report             2  a range whose sender has crashed; the range is accepted, and the
+                                partition's next owner starts at the end of the range
     after_accept             3  ranges that were not applied; the next epoch starts at the floor
     before_prepare           4  as for after_accept
     before_compare_and_swap  4  possibly an invisible snapshot; a paused coordinator's swap fails

@@ -99,8 +99,8 @@ class CommitTable:
 
     The transaction may succeed only if the table has the version `expected`. Every attempt checks
     this. The transaction also writes `ledger` to the snapshot summary under the connector's key,
-    and `property_text` with the snapshot ID to the table property. A repeated action is the same
-    object.
+    and `property_text` with the snapshot ID to the table property. If the commit is repeated, the
+    action is the same object.
     """
 
     table: str
@@ -109,7 +109,8 @@ class CommitTable:
     ledger: Ledger
     opened: Mapping[TopicPartition, Position]
     files: Mapping[TopicPartition, Sequence[StagedFile]]
-    valid_through_ms: int | None  # None if a partition has no timestamp
+    # Unix time up to which the table will have all records, or None if unknown
+    valid_through_ms: int | None
 
     def property_text(self, snapshot: str) -> str:
         """Encode the table property. `snapshot` is the snapshot ID or its placeholder."""

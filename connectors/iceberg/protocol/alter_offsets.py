@@ -1,9 +1,9 @@
 """Deliberate rewind or skip while the connector is STOPPED (rule 21 of the commit protocol).
 
-The atomic step is one offset commit with a higher generation. The tables follow when the next
-coordinator opens them. They need rows from the floor, because their ledgers have a lower
-generation. The first cycle also commits the new generation to tables that receive no rows. If
-the tables were changed first, a crash could leave an alteration incomplete.
+The atomic step is one offset commit with a higher generation. The next coordinator opens the tables
+at the floor, because their ledgers have a lower generation. Its first cycle also commits the new
+generation to tables that receive no rows. If the tables were changed first, a crash could leave an
+alteration incomplete.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def altered_group(
     also receive metadata. Otherwise, they would be ignored as soon as one partition has metadata.
 
     Args:
-        new_offsets: The next offset to read by partition. A reset passes the start of the log.
-            The other partitions retain their offset and metadata.
+        new_offsets: The next offset to read by partition. For a reset, this is the log start
+            offset. All other partitions retain their offset and metadata.
         group: The current group offsets.
         lookups: The ledgers of all known tables.
         topic_ids: The topic IDs by topic name.
-        start_number: The worker's count of the connector's starts.
+        start_number: The connector's start number (`start_number` of its context).
         nonce: A unique string that distinguishes epochs with the same number.
     """
     if not any(lookup.ledger for lookup in lookups.values()):

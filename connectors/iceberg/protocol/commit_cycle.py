@@ -35,7 +35,7 @@ from connectors.iceberg.protocol.table_opening import TableOpening
 class Step(Enum):
     """State of the work on one table in a cycle."""
 
-    LOAD = "load"  # waits for the loaded table, which also resolves an unknown outcome
+    LOAD = "load"  # waits for the table's current metadata, which also resolves an unknown outcome
     LEADERSHIP = "leadership"
     GROUP = "group"
     COMMIT = "commit"
@@ -45,7 +45,7 @@ class Step(Enum):
 
 @dataclass(slots=True)
 class TableWork:
-    """Work on one table in a cycle that is being committed."""
+    """State of the commit to one table in a cycle."""
 
     step: Step = Step.LOAD
     request: CommitTable | None = None
@@ -97,7 +97,7 @@ class CommitCycle:
         )
 
     def apply(self) -> list[CoordinatorAction]:
-        """Select one range per partition, and start to commit (rule 13 of the commit protocol)."""
+        """Select one range per partition, and start committing (rule 13 of the commit protocol)."""
         progress = self._progress
         self.ranges = {
             partition: self._rules.next_range(state.queue)
@@ -286,7 +286,8 @@ class CommitCycle:
         table.awaits_lowered_group, table.failures = False, 0
         if not table.committed:
             table.committed = True
-            # Until this commit, a paused coordinator's swap might have needed the files (rule 18).
+            # Until this commit, a paused coordinator's commit could have succeeded and referred to
+            # these files (rule 18).
             actions.append(CleanFiles(name, table.uuid, self._progress.epoch))
         work.step = Step.DONE
         return actions
@@ -321,7 +322,7 @@ class CommitCycle:
         return [ReportFailure(name, reason, table.failures)]
 
     def _work_at(self, name: str, step: Step) -> TableWork | None:
-        """Return the work that waits for a response at a step, or None if the response is late."""
+        """Return a table's work if it waits at this step, or None if the response is late."""
         work = self.work.get(name)
         return work if work and work.step is step else None
 
@@ -393,8 +394,8 @@ class CommitCycle:
 
         The result is the earliest time over all partitions. For a partition with records in the
         cycle, this is the time of the latest record. For any other partition, it is the time of
-        the latest record before the cycle or, if later and the table has reached the log end, the
-        time at which the topic was last described.
+        the latest record before the cycle. If the table has reached the log end of that partition,
+        the time at which the topic was last described is used if it is later.
         """
         times: list[int] = []
         for partition, state in self._progress.partitions.items():

@@ -1,8 +1,8 @@
-"""`CommitRequest` and `CommitOutcome`: the commit of staged files as one snapshot.
+"""`CommitRequest` and `CommitOutcome`: request and outcome of a commit of staged files.
 
-A commit is a compare-and-swap. Its transaction succeeds only if the table still has the version
-that the caller read (table UUID, ledger snapshot, and snapshot in the property). Every attempt
-checks this version.
+A commit creates one snapshot and is a compare-and-swap. Its transaction succeeds only if the table
+still has the version that the caller read: the table UUID, the ID of the snapshot with the newest
+ledger, and the snapshot ID in the table property. Every attempt checks this version.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EngineName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Settings that select a commit's engine and how it treats other writers."""
+    """Settings for the choice of the commit engine and for the treatment of other writers."""
 
     full_merge: bool = False  # `iceberg.ext.commit-engine=merge`
     refuse_foreign_rows: bool = False  # `iceberg.ext.foreign-writers=refuse`
@@ -74,7 +74,7 @@ class CommitRequest:
     unpublished_branch: str | None = None
     expectations: Sequence[Expectation] = ()
     step: CycleStep | None = None  # user-defined query or function that transforms the rows
-    aggregates: Sequence[CycleAggregate] = ()  # tables that commits to this table update
+    aggregates: Sequence[CycleAggregate] = ()  # tables that are updated by commits to this table
     # schema evolution for the results of the step and the aggregates
     evolution: EvolutionPolicy = field(default_factory=dict)
     # True if the sink creates missing tables; a new table gets its columns from the step's result
@@ -82,7 +82,8 @@ class CommitRequest:
     rejected_table: str = ""  # table for the rows that expectations reject
     # prefix of scratch branches from earlier releases (rule 40 of the commit protocol)
     work_branch: str = "connect-work"
-    file_prefix: str = "connect-"  # prefix of new files, by which rule 18 recognizes them
+    # prefix of the names of new files, which identifies files to delete under rule 18
+    file_prefix: str = "connect-"
     # maximum number of attempts if other writers commit concurrently
     attempt_limit: int = 8
 
@@ -99,7 +100,7 @@ class CommitStatus(Enum):
     COMMITTED = "committed"
     CONFLICT = "conflict"  # the table does not have the expected version; open it again
     FAILED_RETRY = "failed, retry"  # too many concurrent commits by other writers; retry later
-    UNKNOWN = "unknown"  # not an ancestor, but may still succeed; repeat the same request
+    UNKNOWN = "unknown"  # not in the table's history, but may still succeed; repeat the request
     MISSING = "missing"  # the table does not exist
     FAILED = "failed"  # definitely not committed, for example forbidden, invalid, or out of space
 
@@ -110,7 +111,7 @@ class CommitCounts:
 
     added_files: int = 0
     added_rows: int = 0
-    replaced_rows: int = 0  # rows that an upsert or a delete of this commit removed
+    replaced_rows: int = 0  # rows that this commit's upserts and deletes removed
     # partial rows that matched no existing row, so their unavailable values are null
     unmatched_patches: int = 0
     older_changes: int = 0  # changes that were dropped because the table has newer changes
@@ -127,7 +128,7 @@ class CommitOutcome:
     snapshot_id: int | None = None  # COMMITTED only
     reason: str = ""  # one line for users
     counts: CommitCounts = field(default_factory=CommitCounts)
-    because: str = ""  # reason why this engine was chosen
+    because: str = ""  # reason for the choice of the engine
     # number of violating rows by violated expectation; 0 for an expectation that is a query
     failed: Mapping[str, int] = field(default_factory=dict)
     unpublished: bool = False  # True if the commit awaits approval

@@ -90,7 +90,8 @@ class CoordinatorState:
         self._progress = SourceProgress(settings, Epoch(0, nonce), rules)
         self._opening = TableOpening(self._progress)
         self._pending_requests: dict[str, tuple[Need, str]] = {}  # by table
-        # requests by table that were answered without positions during a commit; repeated after it
+        # By table, requests that were answered without positions during a commit. They are
+        # processed again when the cycle ends.
         self._deferred_requests: dict[str, tuple[Need, str]] = {}
         self._cycle: CommitCycle | None = None
         self._cycles = 0
@@ -120,8 +121,8 @@ class CoordinatorState:
             tables: All configured tables, with None for each table that does not exist.
             channel_epoch: The highest epoch in the channel, which was read to its end.
             now_ms: The current time.
-            log_ends: The log end offsets, read *after* the tables. A ledger beyond a log end
-                therefore cannot be a race. It is an error, because the log has lost records.
+            log_ends: The log end offsets, read *after* the tables. Therefore, if the position in a
+                ledger is beyond the log end, the cause is not a race, and the log has lost records.
         """
         lookups = {
             name: look_up(view, self._rules) for name, view in tables.items() if view is not None
@@ -160,7 +161,7 @@ class CoordinatorState:
 
     @property
     def next_cycle_ms(self) -> int | None:
-        """Start time of the next cycle on the clock of `on_tick`, or None during a cycle."""
+        """Time at which `on_tick` starts the next cycle, or None during a cycle."""
         return self._next_start_ms if self._cycle is None and not self.ended else None
 
     @property
@@ -264,7 +265,10 @@ class CoordinatorState:
         return [*actions, *self._rewind_between_cycles()]
 
     def _rewind_between_cycles(self) -> list[CoordinatorAction]:
-        """Rewind partitions if a table needs it. During a commit, the cycle's end does this."""
+        """Rewind partitions if a table needs earlier rows, unless a commit is in progress.
+
+        The end of the cycle performs the rewinds that a commit has delayed.
+        """
         if self._cycle is None or self._cycle.is_collecting:
             return self._progress.rewind_where_needed()
         return []
@@ -373,7 +377,7 @@ class CoordinatorState:
                 continue
             if self._progress.misses_rows(partition, state.accepted, state.log_start):
                 # This coordinator may be outdated. The next run checks whether a table needs the
-                # rows.
+                # deleted rows.
                 raise EpochEndedError(
                     Stop(
                         f"the position of {partition} is {state.accepted}, but its log starts at "

@@ -11,9 +11,9 @@ processes), `stop` (SIGSTOP until a test sends SIGCONT), `delay:ms`, `raise` (`F
 `raise:unknown` (unknown outcome), `raise:unavailable` (no response from the catalog),
 `raise:forbidden` (refusal by the catalog), and `raise:full` (full disk).
 
-With `@/path/of/a/file`, the items are read from a file, which may change while the process runs. In
-this case, an item applies only to the first process that reaches its point, or, with `@n+`, to all
-processes. Hits are counted from the last change to the file.
+If the value of the variable is `@/path/of/a/file`, the items are read from this file, which may
+change while the process runs. An item in a file applies only to the first process that reaches its
+point, or, with `@n+`, to all processes. Hits are counted from the last change to the file.
 
 For each hit of a point, the process first appends `name hit-number process-id` to the file in
 `CONNECT_PY_FAULTS_LOG`. Without `CONNECT_PY_FAULTS`, hits are only logged.
@@ -37,7 +37,7 @@ SPEC_VARIABLE = "CONNECT_PY_FAULTS"
 LOG_VARIABLE = "CONNECT_PY_FAULTS_LOG"
 
 
-class FaultInjected(Exception):  # noqa: N818 - is the fault, and does not report a fault
+class FaultInjected(Exception):  # noqa: N818 - the exception is the fault itself
     """Raised by a fault point with the action `raise`. No production code catches it by name."""
 
 
@@ -128,7 +128,7 @@ class _Faults:
         self._hits.clear()
 
     def _is_first(self, name: str) -> bool:
-        """Return True if no other process has applied this item in the file."""
+        """Return True if no other process has applied this item of the file."""
         if self._file is None:
             return True
         try:

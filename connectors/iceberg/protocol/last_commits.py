@@ -1,7 +1,7 @@
 """`LastCommits`: the newest commit to each table, stored in the offset metadata.
 
-If a catalog is restored from a backup, the ledgers of its tables are also restored. In this case,
-only the consumer group still has a record of later commits (rule 4 of the commit protocol).
+If a catalog is restored from a backup, the ledgers of its tables are also restored. Then, only the
+consumer group's offset metadata still records later commits (rule 4 of the commit protocol).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LastCommits:
         """
         self._since = since
         self._stamps = dict(stamps or {})
-        # encoded form, with the number of partitions that limits its length
+        # encoded form, and the number of partitions for which its length was limited
         self._encoded: tuple[int, str] | None = None
 
     @classmethod
@@ -84,7 +84,7 @@ class LastCommits:
     def to_text(self, partitions: int) -> str:
         """Encode the stamps for the offset metadata of `partitions` partitions.
 
-        The result is empty if there are no stamps, or if not even one fits within the limit.
+        The result is empty if there are no stamps, or if even a single stamp exceeds the limit.
         """
         if self._encoded is None or self._encoded[0] != partitions:
             length = min(TEXT_LENGTH, ALL_TEXTS // max(1, partitions))

@@ -34,7 +34,7 @@ def ledger_key(group: str) -> str:
 
 
 def group_of(property_key: str) -> str:
-    """Return the connector group in a ledger key, including ledger keys for aggregates."""
+    """Return the connector group from a ledger key, which may be the key for an aggregate."""
     return property_key.partition("ledger.")[2]
 
 
@@ -53,7 +53,7 @@ class LedgerTooNewError(LedgerFormatError):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """Offsets [base, next) in one partition. This commit completed their rows in the table."""
+    """Offsets [base, next) in one partition, whose rows the ledger's commit applied."""
 
     generation: int
     base: int  # `next` of the previous ledger in the same generation
@@ -119,7 +119,8 @@ class Ledger:
         }
 
     @staticmethod
-    # cached because each view of a table contains its last ledger, with thousands of partitions
+    # cached because each view of a table contains its last ledger, which may have thousands of
+    # partitions
     @lru_cache(maxsize=32)
     def from_json(text: str) -> Ledger:
         """Decode a ledger.
@@ -253,11 +254,12 @@ class TableView:
 
 
 class Standing(Enum):
-    """State of the ledger of a table (rule 3)."""
+    """State of a table's ledger (rule 3)."""
 
     FOUND = "found"
     EXPIRED = "expired"  # the snapshots with a ledger have expired; the property is valid
-    ROLLED_BACK = "rolled back"  # by a user; refilled from the ledger that is now the newest
+    # a user rolled the table back; it is refilled from the ledger that is now the newest
+    ROLLED_BACK = "rolled back"
     # other data, which may include committed rows, replaced the table; the contents are unknown
     REPLACED = "replaced"
     BRANCH_LOST = "branch lost"  # main may contain some of the branch's commits
@@ -268,10 +270,10 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """Version of a table. Every commit attempt compares all of it (rule 16).
+    """Version of a table. Every commit attempt compares all attributes (rule 16).
 
-    Commits by other writers do not change the version. It includes the snapshot in the property.
-    Otherwise, a late commit could succeed after a rollback to the snapshot that it expects.
+    Commits by other writers do not change the version. Without the snapshot in the property, a
+    late commit could succeed after a rollback to the ledger snapshot that it expects.
     """
 
     uuid: str
@@ -359,7 +361,7 @@ def table_version(view: TableView) -> TableVersion:
 
 
 def _write_entries(entries: Mapping[int, LedgerEntry]) -> dict[str, Any]:
-    """Encode entries as `{"p": {"0": [generation, base, next]}}`, or packed.
+    """Encode entries as `{"p": {"0": [generation, base, next]}}`, or in packed form.
 
     The packed columns are partition numbers, generations, bases, and differences
     between next and base.
@@ -383,7 +385,7 @@ def _read_entries(topic: Mapping[str, Any]) -> dict[int, LedgerEntry]:
 
 
 def _write_opened(opened: Mapping[TopicPartition, Position]) -> dict[str, Any]:
-    """Encode start positions by topic as `{"0": [generation, next]}`, or packed.
+    """Encode start positions by topic as `{"0": [generation, next]}`, or in packed form.
 
     The packed columns are partition numbers, generations, and next offsets.
     """
@@ -402,7 +404,7 @@ def _read_opened(written: Mapping[str, Any]) -> dict[TopicPartition, Position]:
 
 
 def _write_rows(rows: Mapping[int, Sequence[int]]) -> dict[str, list[int]] | str:
-    """Encode the integers of each partition of a topic, packed if there are many partitions."""
+    """Encode the integers of a topic's partitions, in packed form if there are many partitions."""
     ordered = sorted(rows)
     if len(ordered) < PACKED_PARTITIONS:
         return {str(p): list(rows[p]) for p in ordered}

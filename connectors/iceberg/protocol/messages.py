@@ -25,13 +25,15 @@ from connectors.iceberg.protocol.positions import Bound, Epoch, TopicPartition, 
 from connectors.iceberg.table.table import StagedFile
 
 PLAIN_VERSION = 1
-MESSAGE_VERSION = 2  # version of messages with attachments in columnar form
+MESSAGE_VERSION = 2  # version of messages whose attachments are encoded by column
 COMPRESSED_BYTES = 10_000  # minimum size for compression; shorter messages remain readable
 # size above which a record is split by partition; brokers accept 1 MB by default
 RECORD_BYTES = 500_000
 # approximate number of tables and files per message, which limits the size before compression
 PART_CELLS = 5_000
-COLUMN_CELLS = 1_000  # minimum of tables * partitions for columnar attachments
+# attachments are encoded by column if the number of tables times the number of partitions is at
+# least this value
+COLUMN_CELLS = 1_000
 TEXT_BYTES = 1 << 28  # maximum decompressed size of a record; the sink never sends larger records
 
 T = TypeVar("T")
@@ -42,17 +44,19 @@ class Need(Enum):
 
     CREATE = "create"  # the task has not opened the table; open it, or create it if allowed
     EVOLVE = "evolve"  # rows do not fit the table schema that the task uses
-    # an insert waits for the delete that belongs to the same key change, which another task may
-    # have read
+    # an insert waits for the delete of the same key change, and another task may have read that
+    # delete
     PAIR = "pair"
 
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """Part of a reported range for one table. It exists even if the filter dropped all rows."""
+    """Part of a reported range for one table. It exists even if all of its rows were dropped."""
 
     uuid: str  # UUID of the table for which the rows were staged
-    filter: int  # highest filter position during the range; rows below it were dropped
+    # Rows below this offset were dropped, because the table already contains them. If the offset
+    # changed while the range was being read, this is the highest value.
+    filter: int
     first: int | None  # offset of the first row that passed the filter, or None if no row passed
     files: tuple[StagedFile, ...] = ()
 
@@ -63,12 +67,13 @@ class Range:
 
     topic_id: str
     generation: int
-    rewind: int  # number of the last rewind of the partition that the task has followed
-    nonce: str  # identifies the attachment; a rewind with this nonce applies only to the sender
+    rewind: int  # number of the last rewind that the task applied to the partition
+    # nonce of the task's `Attach` message; a rewind with this nonce applies only to this task
+    nonce: str
     start: int
     next: int
     tables: Mapping[str, TablePart] = field(default_factory=dict)
-    timestamp_ms: int | None = None  # time of the latest record, or None if there is none
+    timestamp_ms: int | None = None  # latest record timestamp, or None if there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Attachment:
     topic_id: str
     generation: int
     position: int  # next offset to read, which is the end of the accepted ranges
-    floor: int  # highest offset that the task may commit to the group
+    floor: int  # highest offset that the task may commit for the consumer group
     rewind: int
     needs: Mapping[str, TableNeed]
     bound: Bound | None = None  # None if the connector does not stop automatically
@@ -94,9 +99,9 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Offset below which all opened tables are complete, which is called the floor.
+    """The floor of a partition: the offset below which all opened tables are complete.
 
-    It is valid only with the current rewind number.
+    A task uses the floor only if `rewind` is the number of the last rewind that it applied.
     """
 
     floor: int
@@ -111,15 +116,19 @@ class Attach:
     """Request for the state of assigned partitions. Every attempt has a new nonce."""
 
     task: str
-    start: int  # the worker's count of the connector's starts, from the task's configuration
+    start: int  # start number from the task's context (`SinkTaskContext.start_number`)
     nonce: str
-    partitions: Mapping[TopicPartition, str]  # topic ID from the task's description of the topic
+    # topic ID that the cluster returned when the task described the topic
+    partitions: Mapping[TopicPartition, str]
     seen: Epoch | None = None  # highest epoch in the messages and metadata that the task has read
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """Request for a table. The task has paused a partition at a row that it cannot stage yet."""
+    """Request to open, create, or evolve a table.
+
+    Usually, the task has paused a partition at a row that it cannot stage yet.
+    """
 
     task: str
     epoch: Epoch
@@ -144,7 +153,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class EpochStarted:
-    """Start of an epoch. Tasks detach all of their partitions and attach them again."""
+    """Start of an epoch. Tasks detach all of their partitions and request attachments again."""
 
     epoch: Epoch
 
@@ -156,8 +165,8 @@ class Attached:
     epoch: Epoch
     nonce: str
     partitions: Mapping[TopicPartition, Attachment]
-    # encoded `LastCommits` for the metadata with which these floors are committed, opaque to tasks;
-    # part of every message that contains floors
+    # Encoded `LastCommits`. Every message that contains floors also contains this string. Tasks do
+    # not interpret it. They store it in the offset metadata when they commit the floors.
     commits: str = ""
 
 
@@ -165,9 +174,9 @@ class Attached:
 class TableOpened:
     """Response to `OpenTable`: a table was opened, reopened, or evolved.
 
-    `needs` contains all partitions, unless the message is sent during a commit to the table. In
-    this case, it is empty, only the answer is new, and partitions that wait for the table continue
-    to wait.
+    `needs` contains all partitions, or is empty if the message is sent during a commit to the
+    table. A message without `needs` only updates `answer`, and partitions that wait for the table
+    continue to wait.
     """
 
     epoch: Epoch
@@ -188,7 +197,8 @@ class TableRefused:
     table: str
     error: str
     skip: bool = False  # the configuration allows skipping the rows of this table
-    # True if the table cannot be created from the requested rows, which are bad records
+    # True if the table does not exist and cannot be created from the rows for which it was
+    # requested; tasks then report these rows as bad records
     rows: bool = False
 
 
@@ -196,7 +206,8 @@ class TableRefused:
 class Rewind:
     """Request to drop the staged rows from partitions and to read these rows again.
 
-    A message with a nonce is the response to one report and applies only to that attachment.
+    A message with a nonce is the response to one report. It applies only to the partitions that
+    the task attached with this nonce.
     """
 
     epoch: Epoch
@@ -207,7 +218,7 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class StartCommit:
-    """Start of a cycle. Tasks close their files and report all partitions, even empty ranges."""
+    """Start of a cycle. Tasks close their files and report every partition, even without rows."""
 
     epoch: Epoch
     cycle: int
@@ -232,12 +243,13 @@ class CommitComplete:
 class Bounded:
     """Offsets at which this run of the connector stops reading (rule 35).
 
-    The message is written before any offset is released, and again before it expires.
+    The message is written before any offset is released. It is written again before retention
+    removes it from the channel topic.
     """
 
     epoch: Epoch
     run: str
-    topic_ids: Mapping[str, str]  # IDs of the topics to which the ends apply
+    topic_ids: Mapping[str, str]  # IDs of the topics in `ends`
     ends: Mapping[TopicPartition, int]
 
 
@@ -261,7 +273,7 @@ def encode(message: Message) -> bytes:
 
 
 def encode_all(message: Message) -> Iterator[bytes]:
-    """Encode a message as one or more records, which together are equivalent to the message."""
+    """Encode a message as one or more records, which together have the same effect."""
     for part in _parts(message, _weight(message) // PART_CELLS + 1):
         data = encode(part)
         halves = _parts(part, 2) if len(data) > RECORD_BYTES else [part]
@@ -285,7 +297,10 @@ def _parts(message: Message, count: int) -> list[Message]:
 
 
 def _weight(message: Message) -> int:
-    """Estimate the number of tables and files. Ten tables in an attachment count as one."""
+    """Estimate how many tables and files a message contains.
+
+    Ten tables in an attachment count as one.
+    """
     match message:
         case Report():
             parts = [part for r in message.ranges.values() for part in r.tables.values()]
@@ -322,10 +337,10 @@ def _text(data: bytes) -> bytes:
 def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list[Any]]:
     """Encode the needs of many partitions by table.
 
-    Each value contains the UUID of the table and, for each partition, how far the needed
-    offset is behind the position. Usually, all partitions have the same tables, and most of these
-    numbers are 0. The result is empty if there are few values, or if the partitions have different
-    tables.
+    Each value contains the UUID of the table and, for each partition, the difference between the
+    position and the needed offset. Usually, all partitions have the same tables, and most of the
+    differences are 0. The result is empty if there are only a few needs, or if the partitions have
+    different tables.
     """
     tables = next(iter(attachments.values())).needs if attachments else {}
     ordered = [attachment for _, attachment in sorted(attachments.items())]
@@ -369,7 +384,7 @@ def _write(value: Any) -> dict[str, Any]:
 
 
 def _read(kind: type[T], document: Mapping[str, Any]) -> T:
-    """Create a message from JSON values. Members missing in older versions get defaults."""
+    """Create a message from JSON values. Members that older versions do not write get defaults."""
     names = [m.name for m in fields(kind) if m.name in document]  # type: ignore[arg-type] # T is a data class
     members: Any = {name: _FORMS.get(name, _UNCHANGED)[1](document[name]) for name in names}
     return kind(**members)
@@ -440,7 +455,7 @@ def _by_partition(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> _F
 
 
 _UNCHANGED: _Form = (lambda value: value, lambda value: value)
-# encoding by member name, which has the same meaning in every message
+# how each member is encoded and decoded; a member name has the same meaning in every message
 _FORMS: dict[str, _Form] = {
     "epoch": (list, _read_epoch),
     "seen": (lambda epoch: epoch and list(epoch), lambda pair: pair and _read_epoch(pair)),
@@ -457,7 +472,7 @@ _FORMS: dict[str, _Form] = {
         lambda release: [release.floor, release.rewind], lambda pair: Release(*pair)
     ),
 }
-# members by which a message can be split
+# members with partitions as keys; a message that has one of them can be split
 _BY_PARTITION = ("partitions", "ranges", "needs", "ends", "releases")
 _TYPES: dict[str, type[Message]] = {
     "attach": Attach,

@@ -22,8 +22,8 @@ class OffsetMetadata:
     epoch: Epoch
     generation: int
     topic_id: str  # ID of the topic that the task read
-    rewind: int = 0  # number of the last rewind of this epoch that the task followed
-    commits: str = ""  # encoded `LastCommits` at the time when the offset was released
+    rewind: int = 0  # number of the last rewind that the task applied in this epoch
+    commits: str = ""  # encoded `LastCommits` that the coordinator sent with this offset
     bound: Bound | None = None  # None if the connector does not stop automatically
 
     def to_text(self) -> str:
@@ -74,7 +74,7 @@ def _read_bound(pair: Any) -> Bound | None:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """Offset of a partition that the consumer group has committed."""
+    """Offset that the consumer group has committed for a partition."""
 
     offset: int
     mark: OffsetMetadata | None  # None if this connector did not commit the offset

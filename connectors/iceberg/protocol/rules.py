@@ -41,7 +41,10 @@ class ProtocolRules:
         return positions
 
     def compared_property(self, ledger_property: _PropertyT | None) -> _PropertyT | None:
-        """Return the property that explains an older or missing ledger in the history (rule 3)."""
+        """Return the property to compare with the newest ledger in the history (rule 3).
+
+        The comparison shows why the history has an older ledger than the property, or none.
+        """
         return ledger_property
 
     def is_replaced(self, *, is_complete: bool, has_other_rows: bool) -> bool:
@@ -53,7 +56,7 @@ class ProtocolRules:
         return is_complete and has_other_rows
 
     def is_same_topic(self, topic_id: str, expected_id: str) -> bool:
-        """Return True if two topic IDs are equal, which makes offsets comparable (rule 23)."""
+        """Return True if two topic IDs are equal, so that offsets are comparable (rule 23)."""
         return topic_id == expected_id
 
     def is_same_cluster(self, cluster: str, expected_cluster: str) -> bool:
@@ -99,7 +102,7 @@ class ProtocolRules:
     # Opening a table
 
     def is_before_rewind(self, table_generation: int, generation: int) -> bool:
-        """Return True if a table has not followed a deliberate rewind or skip yet (rule 7)."""
+        """Return True if a table does not reflect a deliberate rewind or skip yet (rule 7)."""
         return table_generation < generation
 
     def is_newer_than_group(
@@ -108,7 +111,7 @@ class ProtocolRules:
         """Return True if a ledger takes precedence over the group offset (rule 7).
 
         This is the case if the offset is from an epoch that ended before the last commit to the
-        table. An owner of that epoch may have committed the offset after the table was replaced and
+        table. A task of that epoch may have committed the offset after the table was replaced and
         opened at a lower position.
         """
         return group_epoch is not None and group_epoch < ledger_epoch < current_epoch
@@ -120,8 +123,8 @@ class ProtocolRules:
     def requires_lowered_group(self, *, is_refilled: bool, is_below_sent_floor: bool) -> bool:
         """Return True if the group offsets must be lowered before the first commit (rule 8).
 
-        That commit removes the evidence of the rollback. If the coordinator crashed after it, the
-        next one would start at the higher group offsets and skip rows.
+        That commit removes the evidence of the rollback. If the coordinator crashed after the
+        commit, the next coordinator would start at the higher group offsets and skip rows.
         """
         return is_refilled or is_below_sent_floor
 
@@ -130,21 +133,22 @@ class ProtocolRules:
 
         Args:
             offset: The group offset.
-            sent_floors: The floors that were sent since the rewind that the owner has followed.
+            sent_floors: The floors that were sent since the last rewind that the owner applied.
         """
         return max([offset, *sent_floors])
 
     def requires_proof_of_leadership(self, *, has_ledger: bool) -> bool:
         """Return True if a commit requires a new proof of leadership (rule 9).
 
-        The first commit to a table does, because there is no earlier ledger to compare with.
+        The first commit to a table requires one, because the commit cannot be compared with an
+        earlier ledger.
         """
         return not has_ledger
 
     # Reports from tasks
 
     def is_from_earlier_start(self, start_number: int, current_start_number: int) -> bool:
-        """Return True if a task has the configuration of an earlier start (rule 14).
+        """Return True if a task's configuration is from an earlier connector start (rule 14).
 
         This configuration may lack routes, so the task's ranges may lack rows.
         """

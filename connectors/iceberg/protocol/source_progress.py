@@ -26,12 +26,12 @@ class CoordinatorSettings:
     """Settings for one run of a coordinator."""
 
     cluster: str  # ID of the Kafka cluster that contains the source topics
-    start_number: int  # the worker's count of the connector's starts
+    start_number: int  # start number from the task's context (`SinkTaskContext.start_number`)
     commit_interval_ms: int
     commit_timeout_ms: int
     dynamic: bool = False  # True if rows may be routed to tables that are not in the configuration
     new_topic_allowed: bool = False  # True if a re-created topic is read from its start
-    # True if a table that cannot be opened does not hold back the floor; its rows are skipped
+    # True if rows for a table that cannot be opened are skipped, so the floor does not wait for it
     skip_missing: bool = False
     # same as `skip_missing`, but for tables that never existed and appear only in records
     skip_unknown: bool = False
@@ -70,10 +70,11 @@ class PartitionState:
     # epoch number in the metadata that the group offset had when this epoch started
     mark_epoch: int | None = None
     rewind: int = 0
-    # highest floor that was sent to tasks, which may commit it; indexed by rewind number
+    # highest floor that was sent to tasks after each rewind, by rewind number; tasks may commit
+    # these floors
     sent_floors: list[int] = field(default_factory=lambda: [0])
     described: bool = True  # False if the partition no longer exists, so no report is expected
-    owned: bool = True  # False if the partition was added and no task has attached it yet
+    owned: bool = True  # False if the partition was added later and no task has attached it yet
     end: int = 0  # log end offset in the last description of the topic
     end_ms: int | None = None  # Unix time of that description
     through_ms: int | None = None  # Unix time of the latest record that a cycle has processed
@@ -91,7 +92,7 @@ class TableState:
 
     version: TableVersion
     ledger: Ledger | None
-    opened: dict[TopicPartition, Position]  # start positions of the table, for the property
+    opened: dict[TopicPartition, Position]  # start positions of the table, stored in the property
     needs: dict[TopicPartition, int]  # offset from which the table needs rows (E)
     bases: dict[TopicPartition, int]  # `base` of the entries in the next ledger
     # True if commits must wait until the group offsets are at or below `needs` (rule 8 of the
@@ -225,7 +226,7 @@ class SourceProgress:
                 )
 
     def describe(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Add the partitions in a new description of the topics, and detect re-created topics."""
+        """Add new partitions from a description of the topics, and detect re-created topics."""
         added = []
         for topic, info in topics.items():
             for number, log_start in enumerate(info.log_starts):
@@ -267,7 +268,10 @@ class SourceProgress:
         )
 
     def floor_to_send(self, partition: TopicPartition) -> int:
-        """Return the floor for a task, which may commit it to the group at any later time."""
+        """Return a partition's floor, and record that it is sent.
+
+        A task may commit the floor for the consumer group at any later time.
+        """
         state = self.partitions[partition]
         floor = self.floor(partition)
         state.sent_floors[-1] = max(state.sent_floors[-1], floor)
@@ -315,7 +319,7 @@ class SourceProgress:
         )
 
     def is_below_sent_floor(self, needs: Mapping[TopicPartition, int]) -> bool:
-        """Return True if this epoch has sent a floor above what a table needs (rule 8)."""
+        """Return True if a floor above an offset that a table needs has been sent (rule 8)."""
         return any(
             needed < max(self.partitions[partition].sent_floors)
             for partition, needed in needs.items()
@@ -326,7 +330,7 @@ class SourceProgress:
     ) -> bool:
         """Return True if the group offset is and remains at or below the needed offset (rule 8).
 
-        The owner has followed the rewind whose number is in the offset's metadata. It no longer
+        The owner has applied the rewind whose number is in the offset's metadata, so it no longer
         commits floors that it received before this rewind.
         """
         if offset is None or offset.mark is None:
@@ -338,9 +342,9 @@ class SourceProgress:
         return self.rules.highest_committable(offset.offset, sent_floors) <= needed
 
     def is_behind(self, table: TableState) -> bool:
-        """Return True if a deliberate rewind or skip is missing from the ledger of a table.
+        """Return True if the ledger of a table does not reflect a deliberate rewind or skip yet.
 
-        In this case, the table receives a commit even if there are no files.
+        Such a table receives a commit even if there are no files.
         """
         if table.ledger is None:
             return False
@@ -357,7 +361,8 @@ class SourceProgress:
         """Rewind partitions if a table needs rows from below the applied position (rule 20).
 
         Args:
-            unopened: Offsets from which tables that have not been opened need rows.
+            unopened: By partition, the offset to read again because its rows are for a table that
+                has not been opened.
         """
         attachments: dict[TopicPartition, Attachment] = {}
         for partition, state in self.partitions.items():
@@ -380,7 +385,7 @@ class SourceProgress:
     def _age(self, table: TableState) -> TableAge:
         """Return the freshness of a table.
 
-        Unlike the time in a snapshot, the result includes partitions that have not reported.
+        Unlike the time in a snapshot, the result also covers partitions that have not reported.
         """
         optional_times: list[int | None] = []
         complete = True

@@ -75,7 +75,10 @@ class TableMetadata:
         )
 
     def with_ref(self, name: str, snapshot: int | None) -> TableMetadata:
-        """Return a copy in which a branch refers to `snapshot`, or is removed if that is None."""
+        """Return a copy in which a branch refers to `snapshot`.
+
+        If `snapshot` is None, the copy does not contain the branch.
+        """
         refs = {key: ref for key, ref in (self._document.get("refs") or {}).items() if key != name}
         if snapshot is not None:
             refs[name] = {"snapshot-id": snapshot, "type": "branch"}
@@ -109,7 +112,8 @@ class TableMetadata:
     def commit_ref(self, ref: str, unpublished: str | None) -> str:
         """Return the ref that a connector commits to.
 
-        The result is the branch with commits awaiting approval while that branch is ahead of `ref`.
+        While the branch with commits awaiting approval is ahead of `ref`, the result is that
+        branch.
         """
         ahead = self.refs.get(unpublished) if unpublished is not None else None
         if ahead is None or any(

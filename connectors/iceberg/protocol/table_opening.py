@@ -38,9 +38,10 @@ _ROLLED_BACK = (
 
 
 class TableOpening:
-    """Compares the ledger of a table with the partitions and the group offsets.
+    """Opens tables at the offsets from which they need rows.
 
-    Rules 7 and 8 of the commit protocol define the result.
+    Rules 7 and 8 of the commit protocol determine these offsets from a table's ledger, the
+    partitions, and the group offsets.
     """
 
     def __init__(self, progress: SourceProgress) -> None:
@@ -156,7 +157,7 @@ class TableOpening:
     def _start(
         self, lookup: Lookup, partition: TopicPartition, state: PartitionState
     ) -> Position | None:
-        """Return the start position of the table, or None if it is not from the current topic."""
+        """Return the table's recorded start position in the current topic, or None."""
         if lookup.topic_ids.get(partition.topic) != state.topic_id:
             return None
         return lookup.opened.get(partition)
@@ -187,7 +188,7 @@ class TableOpening:
             return 0 if is_refilled else state.log_start
         entry = topic.partitions.get(partition.partition) if topic else None
         if entry and entry.generation > state.generation:
-            # the group offsets have lost this deliberate rewind
+            # the group offsets no longer reflect this deliberate rewind
             state.generation = entry.generation
             return entry.next
         if is_refilled:

@@ -73,7 +73,7 @@ class TaskPartition:
         )
 
     def adopt(self, attachment: Attachment, commits: str) -> None:
-        """Adopt the state in an attachment, without any staged rows."""
+        """Adopt the state in an attachment, and start an empty range at its position."""
         self.attached = True
         self.generation = attachment.generation
         self.rewind, self.floor = attachment.rewind, attachment.floor
@@ -110,7 +110,7 @@ class TaskPartition:
             self.reported.popleft()
 
     def close(self, files: Mapping[str, Sequence[StagedFile]], rules: ProtocolRules) -> Range:
-        """Return the open range with its files by table, and start the next range at its end."""
+        """Return the open range with its files, and start the next range at its end."""
         first_offsets = {table: part.first for table, part in self.parts.items()}
         tables = {
             table: TablePart(

@@ -70,8 +70,8 @@ class TaskState:
 
         Args:
             task: Task name.
-            start_number: The worker's count of the connector's starts. Coordinators from earlier
-                starts are ignored.
+            start_number: Start number from the task's context. Coordinators from earlier starts
+                are ignored.
             new_nonce: Returns globally unique strings.
             max_staged_cycles: Number of reported but uncommitted cycles above which a partition is
                 paused.
@@ -165,7 +165,10 @@ class TaskState:
         return table in self._skipped_tables
 
     def is_uncreated(self, table: str) -> bool:
-        """Return True if rows from which a missing table cannot be created are bad records."""
+        """Return True if a table is missing and cannot be created from some of its rows.
+
+        The rows from which it cannot be created are bad records.
+        """
         return table in self._uncreated_tables
 
     def answer(self, table: str) -> str | None:
@@ -232,7 +235,10 @@ class TaskState:
         ]
 
     def release(self, partition: TopicPartition) -> list[TaskAction]:
-        """Resume a partition that waits for the delete of a key change. Other waits continue."""
+        """Resume a partition that waits for the delete of a key change.
+
+        A partition that waits for another reason is not resumed.
+        """
         state = self._partitions.get(partition)
         if state is None or state.hold is None or state.hold.need is not Need.PAIR:
             return []
@@ -240,9 +246,10 @@ class TaskState:
         return self._flow({partition})
 
     def read_to(self, partition: TopicPartition) -> int | None:
-        """Return the offset up to which this task has read, or all tables have, a partition's rows.
+        """Return the offset up to which a partition's rows have been read or committed.
 
-        The result is None if the offset is unknown.
+        If the partition is attached, this task has read all lower offsets. Otherwise, all tables
+        contain the rows from the lower offsets. The result is None if the offset is unknown.
         """
         state = self._partitions.get(partition)
         return state.next if state is not None and state.attached else self._floors.get(partition)
@@ -288,8 +295,8 @@ class TaskState:
         if highest_epoch is not None and self._rules.has_ended(message.epoch, highest_epoch):
             if not isinstance(message, StartCommit):
                 return []
-            # If the group and the channel were lost, this task may be the only one that knows the
-            # later epoch.
+            # If the group offsets and the channel were lost, the later epoch may be recorded only
+            # in this task.
             return [self._attach({}, self._new_nonce())]
         actions: list[TaskAction] = []
         if message.epoch != self.epoch:
@@ -437,7 +444,7 @@ class TaskState:
         ]
 
     def _reject_epoch(self) -> list[TaskAction]:
-        """Force a new epoch, because the coordinator read the group too early (rule 21)."""
+        """Force a new epoch, because the coordinator read outdated group offsets (rule 21)."""
         assert self.epoch is not None
         number = max(self.epoch, self._highest_epoch or self.epoch).number + 1
         self._highest_epoch = Epoch(number, self._new_nonce())
@@ -510,7 +517,7 @@ class TaskState:
         ]
 
     def _request_pairs(self, now_ms: int) -> list[TaskAction]:
-        """Repeat requests for key changes, because the commit may contain the missing deletes."""
+        """Repeat the requests of partitions that wait for a delete, which may be committed now."""
         holds = [
             s.hold
             for s in self._partitions.values()

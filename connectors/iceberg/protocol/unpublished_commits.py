@@ -44,7 +44,7 @@ class UnpublishedCommit:
 class ComesAgain:
     """Action that a user chose for discarded rows that the connector reads again."""
 
-    action: ExpectationAction  # drop or dead-letter, which replaces `hold`
+    action: ExpectationAction  # `DROP` or `DEAD_LETTER`; applies instead of `HOLD`
     through: Mapping[TopicPartition, Position]  # end of the discarded rows
     # violated expectations, or None if written by an earlier release, which did not record them
     names: frozenset[str] | None = None

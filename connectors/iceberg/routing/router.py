@@ -26,7 +26,7 @@ from connectors.iceberg.conversion.columns import (
 )
 from connectors.iceberg.table.table import WriteMode
 
-_MAX_VALUES = 10_000  # number of route values that are cached with their tables
+_MAX_VALUES = 10_000  # maximum number of route values that are cached with their tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,9 @@ class Router:
 
     A tombstone has no route value. In MERGE mode, it is routed to every static table that has a
     route-regex. With dynamic tables, the route field of the record key contains the table name. If
-    the key has no such field, the tombstone is routed to all tables of earlier rows of its topic,
-    because one of them contains the key. The delete has no effect on the other tables.
+    the key has no such field, the tombstone is routed to every table to which an earlier row from
+    its topic was routed, because one of them contains the key. The delete has no effect on the
+    other tables.
     """
 
     def __init__(self, config: IcebergSinkConfig) -> None:

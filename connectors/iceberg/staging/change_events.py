@@ -22,7 +22,7 @@ from connectors.iceberg.conversion.columns import (
 
 
 class Change(IntEnum):
-    """Effect of a record on the row that has its key."""
+    """Effect of a record on the row with the same key."""
 
     UPSERT = 0
     DELETE = 1

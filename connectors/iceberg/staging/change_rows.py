@@ -125,7 +125,7 @@ class ChangeConverter(TableConverter):
             failures.append(Failure(failed, failure.column, failure.reason))
 
     def _check_keys(self, rows: ChangeBatch, failures: list[Failure]) -> None:
-        """Ignore tombstones without a key, and fail or skip other rows without a key."""
+        """Ignore tombstones without a key, and either reject or skip other rows without a key."""
         columns = [rows.columns[self.layout.schema.get_field_index(k)] for k in self.layout.keys]
         nulls = [column.is_null() for column in columns if column.null_count]
         if not nulls or not len(rows.batch):

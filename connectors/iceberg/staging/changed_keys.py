@@ -30,8 +30,8 @@ PAIRS: Final = pa.schema(
     [(OFFSET, pa.int64()), (PAIR, pa.string()), (HALF, pa.int32()), (_KEYS, pa.string())]
 )
 _FINDING = "pairs"  # name of the finding that contains key changes, with the schema `PAIRS`
-_NEW_KEY = "__debezium.newkey"  # header of the delete, which comes first
-_OLD_KEY = "__debezium.oldkey"  # header of the insert
+_NEW_KEY = "__debezium.newkey"  # header of the delete event, which precedes the insert event
+_OLD_KEY = "__debezium.oldkey"  # header of the insert event
 _KEY_HEADERS = frozenset({_OLD_KEY, _NEW_KEY})
 _header_key = attrgetter("key")
 _PAIR_DIGITS = 20
@@ -118,13 +118,13 @@ class ChangedKeys(StagingFeature):
                 del read[pair]
 
     def of_cycle(self, partition: TopicPartition) -> list[pa.Table]:
-        """Return the deletes and inserts of key changes in the open cycle."""
+        """Return the deletes and inserts of a partition's key changes in the open cycle."""
         return self._staged.get(partition, [])
 
     def read_pairs(self, open_pairs: Iterable[str]) -> Counter[str]:
         """Return the number of staged or committed deletes for each pair ID.
 
-        `open_pairs` are the pairs in the table description, whose delete has been committed.
+        `open_pairs` are the pair IDs in the table description. Their deletes have been committed.
         """
         read = Counter[str]()
         for pairs in self._read_pairs.values():

@@ -23,7 +23,7 @@ _NAMES = {
     "element": "string",
     "element-required": False,
 }
-# Names and Iceberg types of the metadata columns, which come after the row's columns.
+# Names and Iceberg types of the metadata columns, which follow the columns of the table's rows.
 CHANGE_COLUMNS: Mapping[str, str | Mapping[str, Any]] = {
     "__op": "string",  # Debezium's operation code: c, r, u, d, t
     # `before` or `after`; null for a truncate and for a delete event without the row

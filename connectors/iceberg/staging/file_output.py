@@ -1,4 +1,4 @@
-"""Writes staged files with pyarrow to local paths or with PyIceberg's `FileIO` to other storage."""
+"""Writes staged files to local paths, or to other storage through PyIceberg's `FileIO`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _make_folder(folder: Path) -> None:
 
 def _sync_names(folder: Path) -> None:
     """Sync the entries of a folder to disk if the file system supports it."""
-    # some network file systems do not support it, and folders may be write-only
+    # some network file systems cannot sync folders, and a folder may not be readable
     with contextlib.suppress(OSError):
         _sync(folder, os.O_RDONLY)
 
@@ -121,7 +121,7 @@ def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
 
 
 def unsupported_reason(table: TableDescription) -> str | None:
-    """Return why rows for a table cannot be staged and the remedy, or None if they can."""
+    """Return the reason why rows for a table cannot be staged, with a remedy, or None."""
     if ENCRYPTION in table.properties:
         return (
             f"has the property {ENCRYPTION}, but staged rows are not encrypted; use a table "
@@ -150,9 +150,9 @@ def local_path(uri: str) -> Path | None:
 
 # --- dictionaries
 #
-# If values rarely repeat, the writer must still build a hash table for a dictionary, and the file
-# stores both the values and their indexes. For a file of change events, this accounts for a third
-# of the write time and a fifth of the size. Therefore, a column gets a dictionary only if its
+# With a dictionary, the writer builds a hash table, and the file stores both the distinct values
+# and their indexes, even if values rarely repeat. For a file of change events, this accounts for a
+# third of the write time and a fifth of the size. Therefore, a column gets a dictionary only if its
 # values repeat in a sample.
 
 SAMPLE_PLACES = 8

@@ -2,12 +2,12 @@
 
 Debezium emits a change of a primary key as a pair of events: a delete of the row with the old key
 and an insert of the row with the new key. The insert may lack values that only the row with the old
-key contains. They are available once this task has staged the delete or any task has committed it.
-The records do not show which partition contains the delete. Therefore, the wait also ends when all
-other partitions of the topic have been read up to the log end offsets that they had when the insert
-was read. In this case, compaction removed the delete or a transformation dropped it. Finally, the
-wait times out if no offsets below these ends are read or committed for some time, because
-partitions may wait for each other if deletes are missing.
+key contains. These values are available once this task has staged the delete or any task has
+committed it. The records do not show which partition contains the delete. Therefore, the wait also
+ends when all other partitions of the topic have been read up to the log end offsets that they had
+when the insert was read. If the delete has not been found by then, compaction removed it or a
+transformation dropped it. Finally, the wait times out if no offsets below these ends are read or
+committed for some time, because partitions may wait for each other if deletes are missing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from connect_py.api.record import TopicPartition
 
 WAITING: Final = "key change"  # name of the wait in the task status
 _RETRY_MS: Final = 5000
-# number of table descriptions to receive after all other partitions have been read, because the
+# number of table descriptions to wait for after all other partitions have been read, because the
 # first one may be outdated
 _ANSWERS: Final = 2
 
 
 class UnreadPair(NamedTuple):
-    """Insert of a key change that lacks values and whose delete has not been read."""
+    """Insert of a key change. The insert lacks values, and its delete has not been read."""
 
     table: str
     offset: int
@@ -42,7 +42,7 @@ class _Wait:
     ends: Mapping[TopicPartition, int] | None = None
     ask_ms: int = 0  # time of the next request for the log end offsets
     progress: object = None  # offsets read and committed, limited to the log end offsets
-    # number of table descriptions that had been received when the other partitions had been read
+    # number of table descriptions received by the time the other partitions had been read
     answers: int | None = None
 
 
@@ -117,8 +117,8 @@ class KeyChangeWaits:
     ) -> list[TopicPartition]:
         """Return the partitions that continue without the delete.
 
-        These are the partitions whose delete does not exist. If there are none, it is the partition
-        that has waited longest, provided that it has timed out.
+        These are the partitions that wait for a delete that does not exist. If there are none, the
+        result is the partition that has waited longest, provided that its wait has timed out.
 
         The caller ends these waits. The timeouts of the other waits restart, because a partition
         that continues may read their deletes.

@@ -41,7 +41,7 @@ from connectors.iceberg.table.table import StagedFile, StagedKind
 
 log = logging.getLogger(__name__)
 
-# Usually, the table does not have this column, and readers skip it like a dropped column. It needs
+# Used if the table does not have this column. Readers then skip it like a dropped column. It needs
 # a field ID because PyIceberg rejects columns without one. The ID is above the IDs of table columns
 # and below the IDs that Iceberg reserves.
 ORDER_FIELD = pa.field(ORDER, pa.string(), metadata={FIELD_ID: b"2000000001"})
@@ -65,7 +65,7 @@ class OrderedChanges(StagingFeature):
 
     def file_fields(self, columns: Sequence[Mapping[str, Any]]) -> Sequence[pa.Field]:
         for column in columns:
-            if column["name"] == ORDER:  # a table may have it for other engines that rewrite rows
+            if column["name"] == ORDER:
                 field_id = str(column["id"]).encode()
                 return [pa.field(ORDER, pa.string(), metadata={FIELD_ID: field_id})]
         return [ORDER_FIELD]
@@ -202,9 +202,10 @@ def order_of(batch: Batch, value: Column, columns: Sequence[str]) -> pa.StringAr
     """Return the order of each row, or null if no column has a value.
 
     A column is a path into the value or the name of a header. Debezium's `source.sequence` is a
-    pair of log positions: of the last commit and of the change. A missing commit position is
-    treated as equal to the position of the change. Pairs, numbers (including numbers in strings),
-    and timestamps are compared by value, and other strings character by character.
+    pair of log positions: the position of the last commit and the position of the change. A missing
+    commit position is treated as equal to the position of the change. Pairs, numbers (including
+    numbers in strings), and timestamps are compared by value, and other strings character by
+    character.
 
     Args:
         batch: The batch, whose headers are used.

@@ -1,8 +1,8 @@
 """Stages changes that lack values because the source did not send them.
 
-The coordinator completes the rows. A change is written to a changes file if the coordinator needs
-it for this purpose: if it lacks values, is part of a key change, or is an earlier change to the
-same key in the same cycle.
+The coordinator completes the rows. For this purpose, it needs the changes that lack values, the
+deletes and inserts of key changes, and earlier changes to the same keys in the same cycle. These
+changes are written to a changes file.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class PartialRows(StagingFeature):
         Args:
             placeholder: Debezium's placeholder for values that were not sent, or empty if unused.
             changed_keys: Tracks the key changes in the table.
-            is_ordered: True if ordering columns are configured. In this case, a row can be
-                completed from earlier changes in other partitions.
+            is_ordered: True if ordering columns are configured, so a row can be completed from
+                earlier changes in other partitions.
         """
         self._placeholder = Placeholder(placeholder) if placeholder else None
         self._changed_keys = changed_keys
@@ -291,7 +291,8 @@ class Placeholder:
     def _lists(self, data: pa.Array, string: str | None) -> pa.BooleanArray | None:
         """Return a mask of the lists that consist of the placeholder.
 
-        Debezium encodes it as one string, one UUID, one byte string, or one number for each byte.
+        In a list column, Debezium encodes the placeholder as a list of one string, one UUID, one
+        byte string, or one number for each byte.
         """
         items = data.type.value_type
         forms: list[list[object]] = []

@@ -18,7 +18,7 @@ from connectors.iceberg.conversion.types import FIELD_ID, initial_values
 
 
 def project(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the rows with the columns of `schema`, then their own columns without a field ID.
+    """Return the rows with the columns of `schema`, followed by the columns without a field ID.
 
     Narrower types are widened. New columns contain their initial default or null.
     """

@@ -20,7 +20,7 @@ _PAGE: Final = mmap.ALLOCATIONGRANULARITY
 
 @dataclass(frozen=True, slots=True)
 class SpilledRows:
-    """Position of a table in a spill file."""
+    """Position of an Arrow table in a spill file."""
 
     offset: int  # in bytes; a multiple of the page size, as mmap requires
     length: int  # in bytes
@@ -52,7 +52,7 @@ class SpillFile:
         return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
     def close(self) -> None:
-        """Release the file. The system deletes it when no table is mapped to it anymore."""
+        """Close the file. The operating system deletes it once no table is mapped from it."""
         self._file.close()
 
 

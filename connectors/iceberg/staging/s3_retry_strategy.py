@@ -1,4 +1,4 @@
-"""S3 retry strategy that PyIceberg loads by the class name in the storage settings."""
+"""S3 retry strategy. PyIceberg loads it because the storage settings contain its class name."""
 
 from __future__ import annotations
 

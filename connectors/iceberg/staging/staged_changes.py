@@ -1,4 +1,4 @@
-"""Additional columns of staged change files, which the table does not have."""
+"""Columns that staged change files contain in addition to the table's columns."""
 
 from __future__ import annotations
 

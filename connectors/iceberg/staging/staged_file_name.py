@@ -48,7 +48,7 @@ class StagedFileName:
 
     @staticmethod
     def prefix(connector: str) -> str:
-        """Return the prefix of the names of a connector's files."""
+        """Return the prefix of a connector's file names."""
         return f"{PREFIX}{_quote(connector)}."
 
     @staticmethod
@@ -75,7 +75,7 @@ class StagedFileName:
 
 @dataclass(frozen=True, slots=True)
 class StagedFileOwner:
-    """Connector, epoch, and table that a file was written for."""
+    """Connector and epoch that wrote a file, and the table for which the file was written."""
 
     connector: str
     epoch: Epoch
@@ -85,7 +85,8 @@ class StagedFileOwner:
 def owner_of(path: str) -> StagedFileOwner | None:
     """Return the owner of a file, or None if no part of its path identifies one.
 
-    Staged files, delete files, completed rows, and other files that commits write have an owner.
+    Staged files have an owner, and so do the files that commits write, such as delete files and
+    files with completed rows.
     """
     for part in reversed(path.split("/")):
         if (match := _OWNER.fullmatch(part)) is not None:

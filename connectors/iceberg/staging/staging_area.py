@@ -59,7 +59,7 @@ class StagingArea:
             config: The connector configuration.
             task: The task name.
             partition_count: Returns the number of partitions in a topic. Its errors propagate.
-            clock: Returns the current time in milliseconds since the epoch.
+            clock: Returns the current Unix time in milliseconds.
         """
         self._config = config
         self._partition_count = partition_count
@@ -140,7 +140,10 @@ class StagingArea:
         return list(self._expiring(_RENEW_AHEAD_MS, _RENEW_SHARE))
 
     def expired(self) -> list[str]:
-        """Return the tables with buffered rows whose credentials may expire before a write ends."""
+        """Return the tables whose credentials may expire before their rows have been written.
+
+        Tables without buffered rows are not included.
+        """
         return [
             table
             for table in self._expiring(_WRITE_AHEAD_MS, _WRITE_SHARE)

@@ -25,7 +25,7 @@ from connectors.iceberg.table.table import TableDescription
 
 NULL_IN_KEY = "null in the key"
 _MAX_COMPILED = 500  # number of cached schemas; schemaless rows may have a new type in every batch
-# tables that optional features extract from converted rows, by name of the finding
+# Arrow tables that optional features extract from converted rows, by finding name and partition
 Findings = Mapping[str, Mapping[TopicPartition, pa.Table]]
 
 
@@ -126,7 +126,10 @@ class TableConverter(ABC):
             raise BadRows(dict(sorted(errors.items())))
 
     def convert_keys(self, key: Column) -> Converted | None:
-        """Convert record keys to the key columns, or return None if they do not fit the columns."""
+        """Convert record keys to the key columns, or return None if the keys have no fitting form.
+
+        A key must be a struct, a map, or the value of the only key column.
+        """
         data, schema = key.data, key.schema
         if pa.types.is_null(data.type):
             return None

@@ -1,4 +1,4 @@
-"""`TableCreation`: derives requests to create missing tables from rows."""
+"""`TableCreation`: derives table creation requests from rows."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class TableStager:
         self.evolve(description)
 
     def evolve(self, description: TableDescription) -> None:
-        """Use a newer schema or partition spec of the same table, also for buffered rows.
+        """Use a newer schema or partition spec of the same table, including for buffered rows.
 
         Raises:
             DataError: The table lacks a required column.

@@ -68,7 +68,7 @@ class _BloomFilter:
 class WriteSettings:
     """Write properties of a table that the sink supports."""
 
-    options: Mapping[str, Any]  # options of Arrow's Parquet writer for every file
+    options: Mapping[str, Any]  # options for Arrow's Parquet writer that apply to every file
     file_bytes: int | None  # None if not set
     row_group_bytes: int
     bloom_bytes: int
@@ -105,7 +105,7 @@ class WriteSettings:
         )
 
     def parquet_options(self, schema: pa.Schema, rows: int) -> dict[str, Any]:
-        """Return the options of Arrow's Parquet writer for a file with this number of rows."""
+        """Return the options for Arrow's Parquet writer for a file with this number of rows."""
         if not self.bloom_filters:
             return dict(self.options)
         columns = zip(schema.names, schema.empty_table().columns, strict=True)

@@ -93,7 +93,8 @@ class BatchIntake:
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
         """Accept a dead-letter record.
 
-        The record is dropped if its partition is held, because it will be created again.
+        The record is dropped if its partition is held. It will be created again when the partition
+        is read again.
         """
         partition, offset = dead_letter.origin.topic_partition, dead_letter.origin.offset
         limit = self._limit(partition)
@@ -150,7 +151,7 @@ class BatchIntake:
         return batch.where(keep) if pc.any(keep).as_py() else None
 
     def _limit(self, partition: TopicPartition) -> int | None:
-        """Return the first offset to drop (rules 29 and 35 of the commit protocol)."""
+        """Return the first offset to drop, or None (rules 29 and 35 of the commit protocol)."""
         limits = [feature.limit(partition) for feature in self._features]
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -191,8 +192,8 @@ class BatchIntake:
         the last request, because responses arrive in request order.
 
         Raises:
-            BadRows: Some rows cannot create a missing table or need a schema change that was
-                refused.
+            BadRows: A missing table cannot be created from some rows, or some rows need a schema
+                change that was refused.
         """
         holds: dict[int, Hold] = {}
         requests: list[Hold] = []
@@ -217,7 +218,7 @@ class BatchIntake:
         return holds
 
     def _convert(self, item: Routed) -> ConvertedRows:
-        """Convert the rows for a table, except rows at offsets that it already contains.
+        """Convert the rows for a table, except rows at offsets that the table already contains.
 
         Raises:
             BadRows: Some rows do not fit. They are identified by their index in the routed batch.
@@ -293,7 +294,7 @@ class BatchIntake:
 
 
 def _first_offsets(batch: Batch) -> dict[TopicPartition, int]:
-    """Return the offset of the first row in each partition, which is the lowest."""
+    """Return the lowest offset in each partition, which is the offset of its first row."""
     origin = batch.origin
     return {
         TopicPartition(origin.topic, number): origin.offsets[

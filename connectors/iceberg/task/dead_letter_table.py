@@ -54,7 +54,8 @@ class DeadLetterTable(TaskFeature):
         """Return a mask of the rows whose dead-letter records may be missing from the table.
 
         If a task is killed between the commits of the two tables, the dead-letter records of
-        committed offsets are missing. Such rows are converted again to recreate these records.
+        committed offsets are missing. The rows at these offsets are converted again to recreate the
+        records.
         """
         origin = item.batch.origin
         if item.table == self._table:
@@ -73,7 +74,7 @@ class DeadLetterTable(TaskFeature):
     ) -> Mapping[TopicPartition, int]:
         """Convert the dead-letter records from the poll.
 
-        If the dead-letter table is not open, their partitions are held.
+        If the dead-letter table is not open, the partitions of these records are held.
         """
         table, due = self._table, []
         for partition, dead_letters in list(self._pending.dead_letters.items()):

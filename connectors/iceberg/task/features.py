@@ -29,7 +29,7 @@ class TaskFeature:
     """Hooks of one feature. By default, a hook does nothing."""
 
     def limit(self, partition: TopicPartition) -> int | None:
-        """Return the offset from which rows of a partition are dropped, or None."""
+        """Return the offset at and above which a partition's rows are dropped, or None."""
         return None
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
@@ -45,7 +45,7 @@ class TaskFeature:
         return routing
 
     def hold(self, item: Routed, answer: str) -> Hold | None:
-        """Return why rows of an open table cannot be staged yet, or None if they can.
+        """Return the reason why rows for an open table cannot be staged yet, or None if they can.
 
         Raises:
             BadRows: Some rows cannot be staged. They are identified by their index in the routed

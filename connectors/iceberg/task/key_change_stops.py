@@ -68,8 +68,8 @@ class KeyChangeStops(TaskFeature):
     ) -> Mapping[TopicPartition, int]:
         """Drop the records from partitions that must stop within the poll.
 
-        Converted rows cannot be truncated, so these partitions are read again up to the waiting
-        insert.
+        Converted rows cannot be truncated, so these partitions are read again up to the insert that
+        waits for its delete.
         """
         unread = self._unread_pairs()
         for partition, pair in unread.items():
@@ -82,7 +82,7 @@ class KeyChangeStops(TaskFeature):
         }
 
     def _unread_pairs(self) -> dict[TopicPartition, UnreadPair]:
-        """Return the first insert in each partition whose delete has not been read.
+        """Return, for each partition, the first insert whose delete has not been read.
 
         Deletes in this poll count as read if they precede the offset at which their partition
         stops.
@@ -107,7 +107,7 @@ class KeyChangeStops(TaskFeature):
         return unread
 
     def poll_staged(self) -> None:
-        """Hold the partitions that have been read up to the waiting insert."""
+        """Hold the partitions that have been read up to an insert that waits for its delete."""
         for partition in self.waits.partitions():
             unread = self.waits.unread(partition)
             if (
@@ -127,7 +127,7 @@ class KeyChangeStops(TaskFeature):
             self.waits.answered(message.table)
 
     def check(self) -> None:
-        """Resume the partitions whose delete has been read or does not exist."""
+        """Resume the partitions that wait for a delete that has been read or does not exist."""
         if not self.waits:
             return
         self._staging.renew(self._state.answer)
@@ -186,7 +186,7 @@ def read_deletes(rows: StagedRows, stops: Mapping[TopicPartition, UnreadPair]) -
 def unread_pairs(
     rows: StagedRows, read: Mapping[str, int]
 ) -> Iterator[tuple[TopicPartition, UnreadPair]]:
-    """Yield the first insert in each partition that lacks values and has an unread delete.
+    """Yield, for each partition, the first insert that lacks values and has an unread delete.
 
     `read` is the number of deletes that have been read for each pair ID, including those in `rows`.
     """

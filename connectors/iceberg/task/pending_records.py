@@ -36,7 +36,7 @@ class PendingRecords:
     def clear(self) -> None:
         """Remove all records after the poll has been staged."""
         self.converted: list[ConvertedRows] = []
-        # the last dead-letter record for each offset
+        # the last dead-letter record for each offset, by partition and offset
         self.dead_letters: dict[TopicPartition, dict[int, DeadLetter]] = {}
         self.timestamps: dict[TopicPartition, int] = {}  # latest record timestamp by partition
 

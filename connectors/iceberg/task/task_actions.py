@@ -56,7 +56,7 @@ def place(batch: Batch, row: int) -> str:
 
 
 class Hold(NamedTuple):
-    """Reason for holding a partition, with the request to the coordinator."""
+    """Reason for holding a partition, and the request that is sent to the coordinator."""
 
     table: str
     need: Need
@@ -173,7 +173,7 @@ class TaskActions:
                     raise ConnectError(reason)
 
     def hold(self, partition: TopicPartition, hold: Hold) -> None:
-        """Stop a partition at the start of the poll until the coordinator responds."""
+        """Pause a partition at the offset where the poll began, until the coordinator responds."""
         self._pending.drop(partition)
         self.carry_out(self._state.hold(partition, *hold, now_ms()))
 

@@ -61,7 +61,7 @@ class TaskParts:
             staging: The staging area for rows.
             writer: Sends messages to the coordinator.
             metrics: The task's metrics.
-            state: The state of a task to continue, or None for a new task.
+            state: The existing state of a task that continues, or None for a new task.
             stages_rows: False if other processes stage the rows.
         """
         if state is None:
