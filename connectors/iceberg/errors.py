@@ -23,7 +23,7 @@ class TableError(ConnectError):
 
 
 class JavaError(Exception):
-    """The message of a Java exception, copied while the JVM is still running."""
+    """The message of a Java exception, copied in case the JVM exits before it is read."""
 
 
 class TableMissingError(TableError):

@@ -70,8 +70,8 @@ _LASTING: Final = (
     ),
     (re.compile(r"No FileSystem for scheme"), "see iceberg.catalog.warehouse"),
 )
-# Messages from Hadoop, which is used if no FileIO is configured, or by Iceberg's ResolvingFileIO if
-# the AWS library is missing.
+# Messages from Hadoop. Hadoop is used if no FileIO is configured, and if Iceberg's
+# ResolvingFileIO does not find the AWS library.
 _HADOOP_LACKS: Final = re.compile(
     r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found'
 )
@@ -169,7 +169,9 @@ def _chain(exception: Any) -> list[tuple[str, str]]:
 
 
 def translated(subject: str, exception: Any) -> ConnectError:
-    """Return the sink's error for a Java exception, based on the outermost known class.
+    """Return the sink's error for a Java exception.
+
+    If no message in the chain of causes is known, the outermost known class determines the error.
 
     Args:
         subject: The beginning of the message, which is the name of the table if there is one.

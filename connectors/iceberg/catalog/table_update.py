@@ -33,7 +33,7 @@ class Recording:
 
 
 class RecordedTable:
-    """A table object in this JVM that records a MERGE instead of committing it.
+    """A table object in the driver's JVM that records a MERGE instead of committing it.
 
     See `RecordedTable.java`.
     """
@@ -70,7 +70,7 @@ class TableChange:
     files: Sequence[Any] = ()  # Java data files with new rows, or with the live rows of `replaced`
     replaced: Sequence[Any] = ()  # Java data and delete files that are rewritten
     replaces_all: bool = False  # True if the new rows replace all existing rows
-    recorded: RecordedTable | None = None  # its recorded files are also added and removed
+    recorded: RecordedTable | None = None  # adds and removes the files that it recorded
     is_overwrite: bool = False  # see `Recording`
     replaced_rows: int = 0
     is_bound_to_head: bool = False  # True if the change is valid only for the head that was read
@@ -121,8 +121,8 @@ class TableUpdate:
         """
         transaction, head = self._transaction, self._base.currentSnapshot()
         if head is not None and transaction.currentMetadata().ref(ref) is None:
-            # Create the missing branch first. Otherwise, Iceberg would start the totals in the
-            # summaries of its snapshots from zero.
+            # Create the missing branch first. Otherwise, the totals in the summaries of its
+            # snapshots would start from zero.
             transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
         if change.replaces_all or change.is_overwrite:
             update = transaction.newOverwrite()

@@ -158,8 +158,8 @@ def delete_matched(
         target: The recorded table.
         keys: The key columns.
         sources: The relations with the staged keys.
-        order: The column with the source order of the changes, or None. A table row that
-            is newer than the staged row with the same key is not deleted.
+        order: The column with the source order of the changes, or None. A table row that is newer
+            than the staged row with the same key is not deleted.
         checks_keys: True to fail with `DUPLICATE_KEY` if a key is staged twice.
         in_one_task: True if one Spark task reads the keys, which avoids a shuffle in small cycles.
     """
@@ -233,7 +233,7 @@ def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: 
 def _matches(
     keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
 ) -> tuple[str, str]:
-    """Return a query for the changed keys `s`, and the condition that matches table rows `t`."""
+    """Return a query for the changed keys (`s`), and its join condition with the table (`t`)."""
     columns, same = [*keys], same_key(keys)
     if order is not None:
         columns.append(order)

@@ -40,8 +40,7 @@ def rows_of_cycle(attempt: Attempt, *, are_final: bool) -> CycleRows:
 
     Args:
         attempt: The attempt.
-        are_final: True if no rule changes the rows afterward. In this case, the MERGE can check the
-            keys.
+        are_final: True if no rule changes the rows afterward, so that the MERGE can check the keys.
 
     Raises:
         DuplicateKeyError: Two staged rows have the same key, and nothing defines their order.

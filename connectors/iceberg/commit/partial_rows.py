@@ -8,15 +8,16 @@ key, as of the key change.
 
 If a primary key changes, Debezium emits a pair of events: a delete of the old key, which also
 contains the new key, and an insert of the new key, which also contains the old key. Each event is
-in the partition of its own key. The two events, called halves, get the same pair ID. It is
-derived from both keys and, if known, from the position of the change in the source. Pairs with
-equal IDs are read in the same order in both partitions.
+in the partition of its own key. The two events, called halves, get the same pair ID. It is derived
+from both keys and, if known, from the position of the change in the source. Pairs with equal IDs
+are read in the same order in both partitions.
 
 A pair is open if only one of its halves has been read. The open-pairs file stores this half until
-the other half is read. For a delete, it contains the row at the time of the delete. For an insert,
-it records that the insert did not need any values from the deleted row. The path of the file is in
-the summary of each snapshot that the sink creates. It is also in a table property, in case other
-writers expire these snapshots (rule 31 of the commit protocol).
+the other half is read. For a delete, it contains the image of the row, which is its content at the
+time of the delete. For an insert, it records that the insert did not need any values from the
+deleted row. The path of the file is in the summary of each snapshot that the sink creates. It is
+also in a table property, in case other writers expire these snapshots (rule 31 of the commit
+protocol).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _LIFETIME: Final = "__lifetime"
 _FROM: Final = "__from_"
 _RANK: Final = "__rank"  # position among pairs with equal IDs
 _ENDS_PAIR: Final = "__ends_pair"  # true if the change is the insert of a pair
-_IMAGE: Final = "__image"  # true if the change is the first delete of a pair; its row is an image
+_IMAGE: Final = "__image"  # true if the change is the delete of a pair and has an image
 _ROW: Final = "__row"  # row ID
 _BASE: Final = "__base_"  # prefix of the columns of the row that provides values
 _CONTEXT: Final = (1 << 63) - 1  # offset for changes in files other than CHANGES; sorts last
@@ -329,8 +330,8 @@ class _PartialRows:
     def _match_pairs(self, rows: DataFrame, path: str | None) -> tuple[DataFrame, Fills]:
         """Match the halves of pairs, and write the halves that remain open.
 
-        Return the images (the rows with old keys, as of the key change), and the plan for copying
-        their values to other rows.
+        Return the images of the rows with old keys, and the plan for copying their values to other
+        rows.
 
         Raises:
             PairUnreadError: See `complete_changes`.
@@ -355,7 +356,7 @@ class _PartialRows:
         return images, plan.fills
 
     def _from_images(self, rows: DataFrame, images: DataFrame, fills: Fills) -> DataFrame:
-        """Fill missing values in rows with values from the images, in the planned order."""
+        """Fill missing values with values from images, in the planned order."""
         for depth in range(max(map(len, fills.values()), default=0)):
             values = [
                 f"({row}L, {images_of_row[depth][0]}L, "

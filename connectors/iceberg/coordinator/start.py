@@ -34,7 +34,7 @@ def start_coordinator(
 
     Raises:
         ConfigError: A library or package that the configuration requires is not installed.
-        ConnectError: The configuration is not allowed here.
+        ConnectError: The worker does not allow the configuration.
     """
     metrics = IcebergMetrics(context.metrics)
     outlets = open_outlets(config, context, metrics)

@@ -6,8 +6,8 @@ addition, it runs Spark's submission code, which takes twice as long as starting
 
 Instead, this module requests the JVM options from Spark's launcher class, so they remain correct
 after an upgrade of Spark. The JVM is a plain child process that listens for py4j connections. The
-owner of the gateway creates the session. This module locates the pyspark package but does
-not import it.
+owner of the gateway creates the session. This module locates the pyspark package but does not
+import it.
 
 Like the JVM that pyspark starts, this JVM reads its standard input, and exits when this process
 exits (see `connect_py.process.child_process`).

@@ -179,7 +179,10 @@ class LakeClient:
         return False
 
     def stop(self) -> None:
-        """End the session. A call in progress fails. The driver exits after its last client."""
+        """End the session. A call in progress fails.
+
+        The driver exits when no client uses it anymore.
+        """
         self._disconnect()
         self._services.release_shared_service(self._service)
 
@@ -258,7 +261,10 @@ class LakeSessions:
         self._generation = 0  # generation of the newest driver; 0 before the first session
 
     def request(self) -> None:
-        """Request the driver without waiting for it. Report a wait until a session is open."""
+        """Request the driver without waiting for it.
+
+        Until a session is open, the reason for waiting is that Spark is starting.
+        """
         self._report_waiting(STARTING)
         self._first.request()
 

@@ -44,8 +44,8 @@ from connectors.iceberg.table.table import WriteMode
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 5.0  # time without a request before a step starts
-# idle time before the first request; shorter, because a task that waits for the driver
-# connects immediately
+# idle time before the first request; shorter, because a task that waits for the driver connects
+# immediately
 FIRST_IDLE_SECONDS: Final = 0.5
 COMMIT: Final = "commit"  # method of the request that ends the warm-up
 # format versions of the tables; 2 is first because it is the connectors' default

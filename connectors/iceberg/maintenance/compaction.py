@@ -162,7 +162,7 @@ def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
 
 
 def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
-    """Return those of a partition's small files that should be merged now, smallest first.
+    """Select the files to merge now from the small files in one partition, smallest first.
 
     A file larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until the total size
     of the smaller files reaches its size. As a result, the number of times that each byte is

@@ -1,4 +1,4 @@
-"""Aggregates: tables that are derived from another table and reflect each of its commits once.
+"""Aggregates: derived tables that each commit to a source table updates exactly once.
 
 A commit to the source table performs these steps for each aggregate (rule 38 of the commit
 protocol). The process may be killed between any two steps:
@@ -6,9 +6,9 @@ protocol). The process may be killed between any two steps:
 1. The query runs on the rows in the commit. Its result is written to data files of the aggregate
    that no snapshot references. A crash leaves orphan files, which the next epoch removes (rule 18),
    and possibly an empty aggregate.
-2. The swap of the source table sets a property with the commit, the files, and the version of the
-   aggregate that the query read. After a crash, the aggregate lags behind the source table, and the
-   next load of the source table continues with step 3.
+2. The swap of the source table sets a property that contains the commit ID, the files, and the
+   version of the aggregate that the query read. After a crash, the aggregate lags behind the source
+   table, and the next load of the source table continues with step 3.
 3. A separate commit merges the files into exactly that version of the aggregate (rule 16). A crash
    leaves nothing to clean up, because the commit is recognized by its ID (rule 17).
 

@@ -1,6 +1,6 @@
 """`RejectedRows`: appends rejected rows to a separate table, exactly once.
 
-A row is rejected if it violates an expectation whose action is to reject rows. Before the swap, the
+A row is rejected if it violates an expectation with the action `dead-letter`. Before the swap, the
 rejected rows are written to a file that no table references. The swap that commits the accepted
 rows also sets a table property with the path of the file. After the swap, a separate commit appends
 the rejected rows to their own table. The ledger of that commit contains the ID of the original
