@@ -1,4 +1,4 @@
-"""Rewrites of data files, for compaction and tiering.
+"""Rewrites data files for compaction and tiering.
 
 The live rows of the old files are written to new files, which replace the old files in a separate
 commit. Compaction and tiering swap table metadata only through this module.

@@ -600,7 +600,7 @@ def _missing_changes(
 def _history_property(
     properties: Mapping[str, str], before: Field, after: Field, changes: Sequence[SchemaChange]
 ) -> dict[str, str]:
-    """Return the property with columns' former names and versions if these changes add any."""
+    """Return the property with former column names and column versions, if it changes."""
     history = ColumnHistory.of(properties)
     names, versions = dict(history.names), dict(history.versions)
     changes = [each for each in changes if each.kind in (ChangeKind.RENAME, ChangeKind.VERSION)]

@@ -70,7 +70,7 @@ class TableChange:
     files: Sequence[Any] = ()  # Java data files with new rows, or with the live rows of `replaced`
     replaced: Sequence[Any] = ()  # Java data and delete files that are rewritten
     replaces_all: bool = False  # True if the new rows replace all existing rows
-    recorded: RecordedTable | None = None  # adds and removes the files that it recorded
+    recorded: RecordedTable | None = None  # its recorded files are part of the change
     is_overwrite: bool = False  # see `Recording`
     replaced_rows: int = 0
     is_bound_to_head: bool = False  # True if the change is valid only for the head that was read

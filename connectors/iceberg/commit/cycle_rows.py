@@ -148,7 +148,7 @@ def _ordered_rows(attempt: Attempt, files: list[StagedFile], rows: list[StagedFi
     order = CycleOrder(attempt)
     later_files: list[StagedFile] = []
     if attempt.is_truncate and attempt.head is not None:
-        # If a partition lagged behind, the table has rows that are later than the truncate.
+        # If a partition lagged behind, the table has rows that are newer than the truncate.
         later_rows = order.later_rows(attempt.head_rows())
         if later_rows is not None:
             later_files = [*map(attempt.table.as_staged, attempt.write(later_rows))]

@@ -85,7 +85,7 @@ class CommitEngine:
         self.rules = RuleSet(catalog, self.commit)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
-        """Create one snapshot, or return the reason why none was created.
+        """Create one snapshot. If none was created, the outcome contains the reason.
 
         The same request may be repeated after any outcome. A commit that landed is recognized by
         its ID.

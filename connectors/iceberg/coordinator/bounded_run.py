@@ -125,7 +125,7 @@ class BoundedRun:
     # During a run
 
     def message_due(self, epoch: Epoch) -> list[Message]:
-        """Return the bounds message if it is due: initially, and before the last one expires."""
+        """Return the bounds message if it is due: at first, and before the previous one expires."""
         now = self._clock()
         if now < self._repeat_at:
             return []

@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 PARTITION = 0
 RETENTION_MS = 24 * 3600 * 1000
-RETENTION_BYTES = 256 << 20  # every run of a coordinator reads the entire topic
-SEGMENT_BYTES = 64 << 20  # retention removes whole segments
+RETENTION_BYTES = 256 << 20  # low, because every run of a coordinator reads the entire topic
+SEGMENT_BYTES = 64 << 20  # low, because retention removes whole segments
 REQUEST_SECONDS = 15.0
 # maximum time for which the open transaction of a terminated coordinator blocks readers
 TRANSACTION_MS = 10_000
@@ -189,7 +189,7 @@ class ChannelReader:
                 return int(end)
 
     def poll(self, seconds: float = 0.0) -> list[Message]:
-        """Return the messages that arrive within this time. Other records are skipped."""
+        """Return the messages that arrive within `seconds`. Other records are skipped."""
         polled = self._consumer.consume(1, seconds)
         if polled:
             polled += self._consumer.consume(POLL_MESSAGES, 0)

@@ -84,7 +84,7 @@ class EventWriter:
     ) -> None:
         """Create the topic unless it exists.
 
-        The Java sink relies on automatic topic creation by the brokers.
+        The Java sink relies on the brokers to create it automatically.
         """
         try:
             create_topic(client_config, topic)
@@ -149,7 +149,7 @@ class EventPublisher:
 
 
 def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetime) -> bytes:
-    """Return the encoded event."""
+    """Return an event in the encoding that the Java sink uses."""
     import fastavro  # local: only task 0 uses it
 
     schema = _record(

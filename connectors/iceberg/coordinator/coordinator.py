@@ -127,7 +127,7 @@ class CoordinatorParts:
     retries: RetryTracker
     freshness: Freshness
     bounded: BoundedRun | None  # None if the connector does not stop automatically
-    schedule: MaintenanceSchedule | None  # None if tables are not maintained here
+    schedule: MaintenanceSchedule | None  # None if this coordinator does not maintain tables
     stopping: threading.Event
 
 
@@ -258,7 +258,7 @@ class RoundRobin:
         self._last = ""
 
     def next(self, names: Iterable[str], count: int) -> list[str]:
-        """Return up to `count` names that follow the last selection in alphabetical order."""
+        """Return up to `count` names that alphabetically follow the last selection, cyclically."""
         ordered = sorted(names)
         start = bisect_right(ordered, self._last)
         selection = [*ordered[start:], *ordered[:start]][:count]

@@ -18,7 +18,7 @@ _NAMES: Final = {SNAPSHOTS: "unexpired snapshot", SMALL_FILES: "small data file"
 
 
 class HealthMonitor:
-    """Warns once when a table of a connector exceeds a limit.
+    """Warns once when one of a connector's tables exceeds a limit.
 
     Calls for the same table must not overlap.
     """

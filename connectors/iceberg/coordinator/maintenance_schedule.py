@@ -73,7 +73,7 @@ class _Table:
     expired_at: float = float("-inf")
     not_before: float = float("-inf")
     served: int = 0  # sequence number of the last action on the table
-    # number of commits, and their files and rows, since the last measurement
+    # commits since the last measurement, and the numbers of their files and rows
     commits: int = 0
     added_files: int = 0
     added_rows: int = 0
@@ -93,11 +93,11 @@ class _Estimates:
     bytes_per_second: float = _FIRST_BYTES_PER_SECOND
 
     def compaction(self, cost: int) -> float:
-        """Return the duration of a compaction with this cost."""
+        """Return the estimated duration of a compaction with this cost."""
         return _SAFETY * (self.overhead + cost / self.bytes_per_second)
 
     def cost(self, seconds: float) -> int:
-        """Return the cost of a compaction that takes this long."""
+        """Return the estimated cost of a compaction that takes this long."""
         return max(0, int((seconds / _SAFETY - self.overhead) * self.bytes_per_second))
 
     def learn(self, cost: int, seconds: float) -> None:
@@ -117,7 +117,7 @@ class _Estimates:
     def learn_overrun(self, seconds: float) -> None:
         """Update the estimates with the time after which a compaction was canceled.
 
-        It would have taken longer.
+        The entire compaction would have taken longer.
         """
         if seconds > self.overhead:
             self.overhead = min(seconds, 1.5 * self.overhead)

@@ -16,7 +16,7 @@ from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 log = logging.getLogger(__name__)
 
-LOG_SECONDS = 60.0  # between log lines about the same failure
+LOG_SECONDS = 60.0  # interval between log lines about the same failure
 # time without an attempt after which a failure is counted from zero; longer than the deadline of a
 # call plus the longest backoff
 QUIET_SECONDS = 180.0
@@ -111,7 +111,7 @@ class RetryTracker:
             )
 
     def not_committed(self, table: str, cycles: int, why: str) -> None:
-        """Record the number of consecutive cycles without a commit to a table.
+        """Record the number of consecutive cycles in which commits to a table failed.
 
         Raises:
             ConnectError: The limit is reached.

@@ -20,7 +20,7 @@ class _Call:
     future: Future[Any] = field(default_factory=Future)
 
     def conflicts_with(self, other: _Call) -> bool:
-        """Return True if both calls use the same table."""
+        """Return True if the calls have a table in common."""
         return (
             self.tables is None or other.tables is None or not self.tables.isdisjoint(other.tables)
         )

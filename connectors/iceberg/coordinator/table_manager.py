@@ -188,7 +188,7 @@ class TableManager:
 
     @contextmanager
     def _attempt(self, name: str) -> Iterator[None]:
-        """Count a failed attempt to commit, unless it waits for a user or other rows."""
+        """Count a failed attempt to commit, unless the commit waits for a user or other rows."""
         try:
             yield
         except (PairUnreadError, SchemaChangesPendingError):

@@ -263,7 +263,7 @@ class LakeSessions:
     def request(self) -> None:
         """Request the driver without waiting for it.
 
-        Until a session is open, the reason for waiting is that Spark is starting.
+        Until a session is open, the reported reason for waiting is that Spark is starting.
         """
         self._report_waiting(STARTING)
         self._first.request()

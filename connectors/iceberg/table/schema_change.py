@@ -15,7 +15,8 @@ class ChangeKind(Enum):
     WIDEN = "widen"  # change a primitive type to a wider type
     OPTIONAL = "make optional"  # make a required column optional
     RENAME = "rename"  # change the name of a column, but not its field ID
-    # add a column for values whose type an existing column does not accept; both are optional
+    # add a column for values whose type an existing column does not accept; the existing column
+    # also becomes optional
     VERSION = "add version"
 
 
