@@ -219,7 +219,7 @@ def _failures_at(
 def whole_numbers(strings: pa.StringArray, bits: int) -> pa.Int64Array:
     """Parse strings of ASCII digits, optionally with a minus sign, as integers of this width.
 
-    Out-of-range numbers and all other strings become null. Java can parse some of these strings.
+    Out-of-range numbers and all other strings become null, even if Java can parse them.
     """
     plain = pc.and_(
         pc.ascii_is_decimal(strings), pc.less_equal(pc.binary_length(strings), _MAX_DIGITS)

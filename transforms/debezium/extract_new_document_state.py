@@ -36,8 +36,9 @@ class ExtractNewDocumentState(Unwrapping[R]):
     """Converts each document to a struct whose schema is inferred from the record's values.
 
     The result of an update without the full document contains the changed members and `_id`, but
-    not the removed members. The key becomes a struct with the typed `id`. Records whose key or
-    value does not have the schema of a MongoDB event are passed through unchanged.
+    not the removed members. The key becomes a struct whose `id` is converted like a member of a
+    document. Records whose key or value does not have the schema of a MongoDB event are passed
+    through unchanged.
     """
 
     config_def = (

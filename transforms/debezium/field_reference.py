@@ -62,7 +62,7 @@ class FieldReference:
         return (self.field,) if envelope.field(self.field) is not None else None
 
     def schema(self, envelope: Schema) -> Schema | None:
-        """Return the schema of the field, optional and without a default, or None if missing."""
+        """Return the field's schema, made optional and without a default. None if it is missing."""
         path = self.path(envelope)
         if path is None:
             return None

@@ -335,7 +335,7 @@ def _key_schema(key: Column, rows: _Rows) -> Schema | None:
 
 
 def _without_values(batch: Batch, rows: _Rows) -> Batch:
-    """Return the retained rows with null values, which the caller must replace."""
+    """Return the retained rows. All values are null, and the caller must replace them."""
     return with_value(batch, rows.selected, Column(None, pa.nulls(len(rows.op))))
 
 

@@ -1,4 +1,4 @@
-"""Documents and keys in Debezium's change events for MongoDB, which are JSON strings."""
+"""JSON documents and keys in Debezium's change events for MongoDB."""
 
 from __future__ import annotations
 

@@ -499,7 +499,7 @@ class _GroupWalk:
     # --- table property
 
     def _check_property(self) -> None:
-        """Check that the property equals the newest ledger, or report why it does not."""
+        """Check that the property equals the newest ledger. Report the reason if it does not."""
         ledger_property = self._property
         if ledger_property is None:
             if (

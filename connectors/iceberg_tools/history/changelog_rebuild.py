@@ -1,4 +1,4 @@
-"""Rebuilds a table in MERGE mode from its changelog, in the Spark driver.
+"""Rebuilds a merged table from its changelog, in the Spark driver.
 
 The rows of a snapshot are computed from the changes before the snapshot's positions, written to a
 branch of the table, and compared with the snapshot. `publish` then moves the table's ref to the
@@ -63,7 +63,7 @@ class RebuildResult:
     unknown_values: Mapping[str, int]
     # number of keys with changes in several partitions; the source timestamps order these changes
     several_partitions: int
-    begins_late: tuple[str, ...]  # partitions whose first changes the changelog lacks
+    begins_late: tuple[str, ...]  # partitions whose first changes are not in the changelog
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -158,7 +158,7 @@ def publish(session: LakeSession, name: str, request: RebuildRequest, head: int)
 
 
 def remove_branch(session: LakeSession, name: str) -> None:
-    """Remove the branch, which was not published."""
+    """Remove the unpublished branch."""
     if REBUILT_BRANCH in session.table(name).metadata().refs:
         session.spark.sql(drop_sql(session.catalog_name, name, "branch", REBUILT_BRANCH))
 
@@ -249,7 +249,7 @@ def _refuse_other_topics(
 def _table_state(
     session: LakeSession, name: str, request: RebuildRequest, changes: Lookup
 ) -> tuple[dict[TopicPartition, int], tuple[str, ...]]:
-    """Return a snapshot's positions and the partitions whose first changes the changelog lacks.
+    """Return a snapshot's positions, and partitions whose first changes are not in the changelog.
 
     Raises:
         TableUnsuitableError: The snapshot has no ledger.
@@ -297,7 +297,7 @@ def _last_truncate(
 
 
 def _incomplete_columns(session: LakeSession, changelog: _ChangeLog) -> list[str]:
-    """Return the columns whose values some changes lack."""
+    """Return the columns whose values are missing from some changes."""
     if not changelog.marks:
         return []
     frame = session.spark.sql(

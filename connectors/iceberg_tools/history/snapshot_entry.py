@@ -45,7 +45,7 @@ class SnapshotEntry:
     engine: str  # name and version, or empty if the summary lacks them
     writer: Writer
     rows_in: int
-    rows_out: int  # excludes equality deletes, whose number of rows is unknown
+    rows_out: int  # excludes rows that equality deletes remove, because their number is unknown
     equality_deletes: int
     valid_through: str | None
     # next offsets by topic and partition

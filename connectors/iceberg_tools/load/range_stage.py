@@ -90,7 +90,7 @@ class RangeStage(StagingArea):
         return None
 
     def drop_ahead(self, partition: TopicPartition) -> None:
-        """Drop the ranges of a partition, whose messages will be read again."""
+        """Drop the staged ranges of a partition. Their messages will be read again."""
         self._ahead.pop(partition, None)
 
     def stage_alone(self, table: str, partition: TopicPartition, offset: int) -> None:

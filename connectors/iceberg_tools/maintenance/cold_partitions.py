@@ -1,4 +1,4 @@
-"""Tiering, which moves the files of cold partitions to another location.
+"""Tiering: moves the files of cold partitions to another location.
 
 The files of a partition are moved in one commit, with their deletes applied. Readers see the same
 rows. A crash before the commit leaves orphan files, which a later action removes. A crash after the
@@ -45,7 +45,7 @@ class ColdPartition:
 
 
 def cold_location(metadata: TableMetadata, policy: MaintenancePolicy, name: str) -> str:
-    """Return the folder for a table's cold partitions, which no other table uses."""
+    """Return the folder for a table's cold partitions. No other table uses it."""
     if not policy.tiering_location:
         return f"{metadata.location}/cold"
     return f"{policy.tiering_location.rstrip('/')}/{name.replace('.', '/')}-{metadata.uuid[:8]}"

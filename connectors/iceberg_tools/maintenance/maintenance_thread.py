@@ -9,7 +9,7 @@ while a new driver starts.
 A commit does not run concurrently with an action on its table or on an aggregate of the table. The
 commit waits a few seconds for the action to end and then interrupts it. After the commit, the
 action continues from its own last commit. Each consecutive interruption doubles the time that a
-commit waits, so that tables are compacted even if cycles are short. Aggregate commits that an
+commit waits, so tables are compacted even if cycles are short. Aggregate commits that an
 earlier coordinator left unfinished do not wait. They are retried if an action commits first. A
 restart loses no state because the due actions are always determined from the table.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-# prefixes of ledger keys, which are followed by the group
+# prefixes of ledger keys; the group follows the prefix
 _LEDGERS: Final = (LEDGER_PREFIX, aggregates.LEDGER, rejected_rows.LEDGER)
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')

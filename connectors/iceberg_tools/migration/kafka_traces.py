@@ -1,4 +1,4 @@
-"""State of the Java sink in Kafka: offsets of its groups and events in its control topic."""
+"""State of the Java sink in Kafka: its groups' offsets, and the events in its control topic."""
 
 from __future__ import annotations
 

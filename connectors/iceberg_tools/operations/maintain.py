@@ -46,7 +46,7 @@ class Maintenance:
     left_out: dict[str, str] = field(default_factory=dict)
     results: list[MaintenanceResult] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)  # error messages by action
-    errors: list[str] = field(default_factory=list)  # messages of errors that aborted an action
+    errors: list[str] = field(default_factory=list)  # messages of errors that aborted actions
 
 
 def preview_maintenance(target: TableTarget, arguments: MaintenanceArguments) -> Maintenance:

@@ -135,7 +135,7 @@ class TopicSample:
         ]
 
     def _next(self, consumer: Consumer, limit: int) -> tuple[list[Message], bool]:
-        """Return up to `limit` messages from the assigned partition, and True if it has ended.
+        """Return up to `limit` messages from the assigned partition, and True at its end.
 
         A partition may end before `limit` messages, because transactions and compaction leave gaps
         in its offsets. The Kafka client reports the end only once.

@@ -28,7 +28,7 @@ from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.table.table import TableDescription, TableRequest
 
 _EPOCH: Final = Epoch(0, "try")
-_INTERNAL: Final = "__connect_py_"  # prefix of internal columns, which tables do not have
+_INTERNAL: Final = "__connect_py_"  # prefix of internal columns, which are not written to tables
 
 
 @dataclass(frozen=True, slots=True)
