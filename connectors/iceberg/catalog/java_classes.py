@@ -142,7 +142,7 @@ class JavaClasses:
         return self.iceberg("SchemaParser").fromJson(json.dumps(document))
 
     def content_file(self, content: Mapping[str, Any], spec: Any) -> Any:
-        """Convert Iceberg's JSON representation of a content file with this spec to Java."""
+        """Return the Java content file for its JSON representation and its partition spec."""
         tree = self.mapper.readTree(json.dumps(content))
         return self.iceberg("ContentFileParser").fromJson(tree, spec)
 

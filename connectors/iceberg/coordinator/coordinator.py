@@ -258,7 +258,10 @@ class RoundRobin:
         self._last = ""
 
     def next(self, names: Iterable[str], count: int) -> list[str]:
-        """Return up to `count` names that alphabetically follow the last selection, cyclically."""
+        """Return up to `count` names in alphabetical order, starting after the last selection.
+
+        After the last name, the selection continues with the first name.
+        """
         ordered = sorted(names)
         start = bisect_right(ordered, self._last)
         selection = [*ordered[start:], *ordered[:start]][:count]

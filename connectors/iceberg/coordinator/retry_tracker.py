@@ -20,7 +20,8 @@ LOG_SECONDS = 60.0  # interval between log lines about the same failure
 # time without an attempt after which a failure is counted from zero; longer than the deadline of a
 # call plus the longest backoff
 QUIET_SECONDS = 180.0
-# time without a request after which tasks no longer wait for a table; they repeat requests earlier
+# time without a request after which no task is assumed to wait for a table; waiting tasks repeat
+# their requests much earlier
 FORGET_SECONDS = 600.0
 _NUMBERS = re.compile(r"\d+")  # IDs, ports, and times differ between repetitions of a failure
 

@@ -179,7 +179,7 @@ class TableManager:
             return None
 
     def view_to_commit(self, name: str) -> TableView | None:
-        """Load the same view as `view` for a commit. An error counts as a failed commit."""
+        """Call `view` for a commit. An error counts as a failed attempt to commit."""
         with self._attempt(name):
             view = self.view(name)
         if view is None:

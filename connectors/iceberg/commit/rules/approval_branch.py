@@ -65,8 +65,8 @@ class ApprovalBranch(CommitRule):
         state = _state(request, base)
         if request.ref != branch:  # no commits were held before
             state = Unpublished((), state.again, request.ref if failures is not None else "")
-        # the user's decision remains while a commit is held, because this commit may
-        # also be discarded
+        # the user's decision remains while a commit is held, because that commit may also be
+        # discarded
         if is_visible and state.again is not None and state.again.is_over(_ledger(request)):
             state = dataclasses.replace(state, again=None)
         if failures is not None:
