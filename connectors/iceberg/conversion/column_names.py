@@ -2,8 +2,8 @@
 
 If the table properties contain a name mapping, it is applied to the field names, case-sensitively.
 Field names without a mapping are used unchanged. A column that the sink renamed also matches its
-former names, unless another field has its current name. If a column has several versions, the field
-is mapped to the oldest version that accepts its values.
+former names, unless another field has the column's current name. If a column has several versions,
+the field is mapped to the oldest version that accepts its values.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from connectors.iceberg.conversion.kernel import (
 from connectors.iceberg.conversion.temporal import INT64_MAX, INT64_MIN, temporal_type_of
 from connectors.iceberg.conversion.types import VARIABLE_SCALE_DECIMAL
 
-_DIGITS = 37  # digits that always fit into Arrow decimals, regardless of the sign
+_DIGITS = 37  # numbers with this many digits fit into Arrow decimals, regardless of their sign
 _LIMITS = {"int": (-(2**31), 2**31 - 1), "long": (INT64_MIN, INT64_MAX)}
 _LONGS = pa.decimal128(19, 0)
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)

@@ -40,7 +40,7 @@ from connectors.iceberg.table.table import WriteMode
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
-# column in staged files with each row's position in its source; see `staging.ordering`
+# column with the position of each row's change in the source's log; see `staging.ordering`
 ORDER = "__connect_py_order"
 # Arrow metadata key for a column's initial default as Iceberg JSON; not written to files
 INITIAL_DEFAULT = b"connect_py.initial-default"
@@ -67,7 +67,7 @@ _TO_ICEBERG: Mapping[Type, str] = {
     Type.BYTES: "binary",
 }
 _CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # defined by Kafka Connect
-# column types for other logical types, in addition to those of numbers with a `TemporalType`
+# column types for logical types other than those of numbers with a `TemporalType`
 _FULL_NAMES: Mapping[tuple[str, Type], str] = {
     ("io.debezium.time.ZonedTimestamp", Type.STRING): "timestamptz",
     ("io.debezium.time.IsoDate", Type.STRING): "date",

@@ -184,7 +184,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Drop staged rows from a partition that have not been reported."""
+    """Drop a partition's staged rows that have not been reported."""
 
     partition: TopicPartition
 

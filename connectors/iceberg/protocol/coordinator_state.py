@@ -121,8 +121,8 @@ class CoordinatorState:
             tables: All configured tables, with None for each table that does not exist.
             channel_epoch: The highest epoch in the channel, which was read to its end.
             now_ms: The current time.
-            log_ends: The log end offsets, read *after* the tables. Therefore, if the position in a
-                ledger is beyond the log end, the cause is not a race, and the log has lost records.
+            log_ends: The log end offsets, read *after* the tables, so a ledger position beyond a
+                log end means that the log has lost records.
         """
         lookups = {
             name: look_up(view, self._rules) for name, view in tables.items() if view is not None
@@ -305,7 +305,7 @@ class CoordinatorState:
         return [*self._opening.open(name, lookup), *self._rewind_between_cycles()]
 
     def _send_answer(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        """Answer a request without positions while a commit to the table is in progress.
+        """Answer a request, but without positions, because a commit to the table is in progress.
 
         The answer may contain storage credentials, which cannot wait until the end of a long cycle.
         Partitions that wait for the table continue to wait.

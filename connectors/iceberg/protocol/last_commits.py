@@ -13,7 +13,7 @@ from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.packed import pack, unpack
 
-# maximum bytes per partition, enough for about 300 tables; brokers accept metadata of 4,096 bytes
+# maximum bytes per partition, enough for about 300 tables; brokers accept up to 4,096 bytes
 TEXT_LENGTH = 3_000
 ALL_TEXTS = 256_000  # maximum bytes for all partitions in one offset commit request
 
@@ -33,7 +33,7 @@ class LastCommits:
     __slots__ = ("_encoded", "_since", "_stamps")
 
     def __init__(self, since: int = 0, stamps: Mapping[int, Stamp] | None = None) -> None:
-        """Create a set of stamps.
+        """Create the stamps of a connector's tables.
 
         Args:
             since: Number of the last epoch in which all offsets were altered. Stamps in metadata

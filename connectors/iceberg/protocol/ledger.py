@@ -53,7 +53,7 @@ class LedgerTooNewError(LedgerFormatError):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """Offsets [base, next) in one partition, whose rows the ledger's commit applied."""
+    """Offsets [base, next) in one partition. The ledger's commit applied their rows."""
 
     generation: int
     base: int  # `next` of the previous ledger in the same generation
@@ -67,7 +67,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicLedger:
-    """Entries for all partitions of one topic, which are valid only for its topic ID."""
+    """Entries for all partitions of one topic. They are valid only for this topic ID."""
 
     topic_id: str
     partitions: Mapping[int, LedgerEntry]
@@ -243,13 +243,14 @@ class TableView:
     # ancestors of the commit ref, newest first; may end after the first ancestor with a ledger
     ancestors: Sequence[SnapshotView]
     complete: bool  # False if the parent of the last ancestor has expired
-    # IDs of all snapshots that are not older than the last ancestor. Older snapshots are excluded,
-    # because a branch or tag may have retained older ancestors when their successors expired.
+    # IDs of all snapshots that are not older than the last of `ancestors`. Older snapshots are
+    # excluded, because a branch or tag may have retained older ancestors when their successors
+    # expired.
     present: frozenset[int]
     property: str | None
     # True if the head has data and no common ancestor with the snapshot in the property
     replaced: bool = False
-    # True if the commit ref is a missing branch; `ancestors` are those of main
+    # True if the commit ref is a missing branch; `ancestors` then contains the ancestors of main
     branch_missing: bool = False
 
 
@@ -335,7 +336,7 @@ def _evaluate(
 ) -> tuple[Standing, Ledger | None]:
     """Return the state of the ledger and the ledger that applies.
 
-    `newest` is the newest ledger in the history with its snapshot ID.
+    `newest` is the newest ledger in the history, preceded by its snapshot ID.
     """
     if newest is not None:
         snapshot, ledger = newest
@@ -348,7 +349,7 @@ def _evaluate(
     if rules.is_replaced(is_complete=view.complete, has_other_rows=view.replaced):
         return Standing.REPLACED, None
     if view.complete:
-        # rolled back to before the first commit, or replaced with an empty table
+        # rolled back to a snapshot before the first commit, or replaced with an empty table
         return Standing.ROLLED_BACK, None
     if prop.snapshot in view.present:
         return Standing.LOST, None

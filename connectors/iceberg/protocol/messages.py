@@ -1,9 +1,9 @@
 """Messages between the tasks and the coordinator on the channel topic.
 
 A message is one JSON object, such as `{"v":1,"type":"report",...}`. If a message is lost, repeated,
-or delayed, records are read again, but no row is lost. The only exception is `Bounded` (rule 35 of
-the commit protocol). Positions in messages are absolute. Therefore, the newest message is
-sufficient.
+or delayed, records are read again, but no row is lost. The only exception is `Bounded`, which must
+not be lost (rule 35 of the commit protocol). Positions in messages are absolute, so the newest
+message is sufficient.
 
 Brokers reject large records. Long messages are compressed with zlib. Messages with too many
 partitions are split by partition into several messages. Every protocol rule applies to individual
@@ -54,7 +54,7 @@ class TablePart:
     """Part of a reported range for one table. It exists even if all of its rows were dropped."""
 
     uuid: str  # UUID of the table for which the rows were staged
-    # Rows below this offset were dropped, because the table already contains them. If the offset
+    # Rows below this offset were dropped, because the table did not need them. If the offset
     # changed while the range was being read, this is the highest value.
     filter: int
     first: int | None  # offset of the first row that passed the filter, or None if no row passed
@@ -175,7 +175,7 @@ class TableOpened:
     """Response to `OpenTable`: a table was opened, reopened, or evolved.
 
     `needs` contains all partitions, or is empty if the message is sent during a commit to the
-    table. A message without `needs` only updates `answer`, and partitions that wait for the table
+    table. If it is empty, the message only updates `answer`, and partitions that wait for the table
     continue to wait.
     """
 
@@ -206,8 +206,8 @@ class TableRefused:
 class Rewind:
     """Request to drop the staged rows from partitions and to read these rows again.
 
-    A message with a nonce is the response to one report. It applies only to the partitions that
-    the task attached with this nonce.
+    A message with a nonce is the response to one report. It applies only to partitions that a task
+    attached with this nonce.
     """
 
     epoch: Epoch

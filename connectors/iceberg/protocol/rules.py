@@ -43,7 +43,7 @@ class ProtocolRules:
     def compared_property(self, ledger_property: _PropertyT | None) -> _PropertyT | None:
         """Return the property to compare with the newest ledger in the history (rule 3).
 
-        The comparison shows why the history has an older ledger than the property, or none.
+        The comparison shows why the history contains an older ledger than the property or no ledger.
         """
         return ledger_property
 

@@ -194,7 +194,7 @@ class TableOpening:
         if is_refilled:
             position = entry.position if entry else self._start(lookup, partition, state)
             if position is None:
-                # the partition was added later, so a restored table lacks its start position
+                # the partition was added after the table's property was written
                 return 0 if is_restored else state.log_start
             if position.generation == state.generation:
                 return position.next

@@ -85,7 +85,7 @@ class TaskState:
         self._max_staged = max_staged_cycles
         self._ask_interval_ms = ask_interval_ms
         self._rules = rules
-        self._highest_epoch: Epoch | None = None  # among offset metadata and messages
+        self._highest_epoch: Epoch | None = None  # in all offset metadata and messages
         self._cycle = 0  # last reported cycle of this epoch
         self._partitions: dict[TopicPartition, TaskPartition] = {}
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (UUID, opaque answer)
@@ -191,7 +191,7 @@ class TaskState:
         return state.bound.end if state is not None and state.bound is not None else None
 
     def awaited_tables(self) -> frozenset[str]:
-        """Return the tables that partitions wait for."""
+        """Return the tables for which partitions are waiting."""
         return frozenset(
             state.hold.table for state in self._partitions.values() if state.hold is not None
         )

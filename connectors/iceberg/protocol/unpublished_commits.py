@@ -45,7 +45,7 @@ class ComesAgain:
     """Action that a user chose for discarded rows that the connector reads again."""
 
     action: ExpectationAction  # `DROP` or `DEAD_LETTER`; applies instead of `HOLD`
-    through: Mapping[TopicPartition, Position]  # end of the discarded rows
+    through: Mapping[TopicPartition, Position]  # positions after the discarded rows
     # violated expectations, or None if written by an earlier release, which did not record them
     names: frozenset[str] | None = None
 

@@ -43,8 +43,8 @@ class ChangedKeys(StagingFeature):
     """Tracks the deletes and inserts of key changes in one table. Used by the task thread only."""
 
     def __init__(self) -> None:
-        # For each pair ID, the number of staged deletes minus the number of staged inserts. The
-        # table description contains the pairs whose delete has been committed without the insert.
+        # For each pair ID, the number of staged deletes minus the number of staged inserts. Pairs
+        # of which only the delete has been committed are in the table description.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
         # offset and keys of the last delete in each partition
         self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}

@@ -58,7 +58,7 @@ class KeyChangeWaits:
         return bool(self._waits)
 
     def limit(self, partition: TopicPartition) -> int | None:
-        """Return the offset before which a partition stops, or None if it is not waiting."""
+        """Return the offset of the insert at which a partition stops, or None if it does not."""
         wait = self._waits.get(partition)
         return None if wait is None else wait.unread.offset
 
@@ -97,7 +97,7 @@ class KeyChangeWaits:
         """Return the partitions that can continue.
 
         Args:
-            read_pairs: Returns, for a table, the IDs of the pairs whose delete has been read.
+            read_pairs: Returns the IDs of a table's pairs whose delete has been read.
             position: Returns the offset from which a table needs rows from a partition, or None if
                 it is unknown. A restored table may already contain the insert.
         """

@@ -61,7 +61,7 @@ class OrderedChanges(StagingFeature):
         self._tombstones_repeat = config.envelopes or bool(config.cdc_field)
         self._table = table
         self._last: dict[TopicPartition, str] = {}  # order of the last staged row
-        self._latest: dict[TopicPartition, str] = {}  # the same for the cycle that is being staged
+        self._latest: dict[TopicPartition, str] = {}  # the same, in the cycle that is being staged
 
     def file_fields(self, columns: Sequence[Mapping[str, Any]]) -> Sequence[pa.Field]:
         for column in columns:
@@ -93,8 +93,8 @@ class OrderedChanges(StagingFeature):
         order = running_maximum(whole.column(ORDER), self._last.get(partition, ""))
         self._latest[partition] = order[-1].as_py()
         whole = replace_column(whole, ORDER, order, _BUFFERED_ORDER)
-        # A tombstone before all events repeats a delete from an earlier cycle. Without an order, it
-        # would delete later rows from other partitions.
+        # A tombstone that precedes all events with an order repeats a delete from an earlier cycle.
+        # If it were applied without an order, it would delete later rows from other partitions.
         repeats = pc.and_(lacks_order, pc.equal(order, ""))
         if any_true(as_array(repeats)):
             log.warning(

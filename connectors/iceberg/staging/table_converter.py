@@ -126,9 +126,10 @@ class TableConverter(ABC):
             raise BadRows(dict(sorted(errors.items())))
 
     def convert_keys(self, key: Column) -> Converted | None:
-        """Convert record keys to the key columns, or return None if the keys have no fitting form.
+        """Convert record keys to the key columns.
 
-        A key must be a struct, a map, or the value of the only key column.
+        Return None if the keys are null, or if they are neither structs nor maps and the table does
+        not have exactly one key column.
         """
         data, schema = key.data, key.schema
         if pa.types.is_null(data.type):

@@ -1,1 +1,1 @@
-"""The sink task: receives records, stages their rows, and follows the coordinator."""
+"""The sink task: receives records, stages their rows, and reports them to the coordinator."""
