@@ -43,7 +43,7 @@ class ProtocolRules:
     def compared_property(self, ledger_property: _PropertyT | None) -> _PropertyT | None:
         """Return the property to compare with the newest ledger in the history (rule 3).
 
-        The comparison shows why the history contains an older ledger than the property or no ledger.
+        The comparison shows why the history has no ledger, or an older one than the property.
         """
         return ledger_property
 

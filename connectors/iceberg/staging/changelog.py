@@ -179,7 +179,7 @@ def _metadata(batch: Batch, envelope: Envelope) -> dict[str, pa.Array]:
 
 
 def _unavailable_names(hidden: Mapping[str, pa.BooleanArray], count: int) -> pa.ListArray:
-    """Return the names of the unavailable columns of each row, or null if there are none.
+    """Return the names of the unavailable columns in each row, or null if there are none.
 
     `hidden` contains a mask of rows for each column.
     """

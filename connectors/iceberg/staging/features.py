@@ -30,7 +30,7 @@ class ChangeBatch:
     received: Column  # the record values, which may be change events
     change: pa.Int8Array  # the `Change` of each row
     table: TableConverter
-    effect: pa.Int8Array = None  # copy of `change` from before rows without a key were ignored
+    effect: pa.Int8Array = None  # value of `change` before rows without a key were ignored
     # by column name, a mask of the rows whose value the source did not send
     unavailable: dict[str, pa.BooleanArray] = field(default_factory=dict)
     columns: list[pa.Array] = field(default_factory=list)  # in table column order

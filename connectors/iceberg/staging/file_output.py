@@ -179,7 +179,7 @@ def dictionary_columns(rows: pa.Table) -> list[str] | bool:
 
 
 def _sample(rows: pa.Table) -> pa.Table | None:
-    """Return rows from several places, because equal values may be adjacent or far apart.
+    """Return rows from several parts of a table, as equal values may be adjacent or far apart.
 
     Return None if the rows are too large.
     """
