@@ -77,7 +77,7 @@ def accepts(
         try:
             incoming = type_of_schema(schema, choice)
         except DataError:
-            return True  # a new column for the field is not possible, either
+            return True  # creating a new column for the field is also impossible
         current = decimal_parts(column)
         if schema.name == DECIMAL and not has_precision and current is not None:
             parts = decimal_parts(incoming)

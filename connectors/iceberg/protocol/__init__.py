@@ -56,7 +56,7 @@ commit cycle has these steps:
       to the group                            Rewind if a table is behind
 
 E is the offset from which a table needs rows from a partition. The floor is the partition's lowest
-E over all tables. Every number in a message is absolute. Therefore, any message may be lost,
+E over all tables. Every number in these messages is absolute. Therefore, any of them may be lost,
 delayed, or repeated.
 
 Fault points (`faults`), the step of each, and the state that a crash at that point leaves behind:

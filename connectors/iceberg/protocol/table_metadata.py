@@ -112,8 +112,7 @@ class TableMetadata:
     def commit_ref(self, ref: str, unpublished: str | None) -> str:
         """Return the ref that a connector commits to.
 
-        While the branch with commits awaiting approval is ahead of `ref`, the result is that
-        branch.
+        If the branch with commits awaiting approval is ahead of `ref`, the result is that branch.
         """
         ahead = self.refs.get(unpublished) if unpublished is not None else None
         if ahead is None or any(

@@ -104,7 +104,7 @@ def _by_list(lists: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]])
 def _by_member(
     objects: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]], *, adds: bool
 ) -> list[Any]:
-    """Apply `change` to each field of all objects. With `adds`, pass missing fields as null."""
+    """Apply `change` to each field of all objects. Missing fields are null if `adds`."""
     results: list[Any] = [{} if type(v) is dict else v for v in objects]
     for name in dict.fromkeys(chain.from_iterable(v for v in objects if type(v) is dict)):
         indexes = [

@@ -55,4 +55,4 @@ class Half(IntEnum):
     DELETE = 0
     INSERT = 1
     INSERT_ALONE = 2  # insert without a delete; values that the source did not send become null
-    NOTHING = 3  # delete of a nonexistent row, for example from before the table was created
+    NOTHING = 3  # delete of a row that the table lacks, such as one from before its creation
