@@ -82,7 +82,7 @@ class SinkCluster(Protocol):
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """For each partition, fetch the offset of the first record at or after a timestamp.
+        """Fetch each partition's offset of the first record at or after a timestamp.
 
         For partitions without such a record, the end offset is returned. Raises the same errors as
         `committed`.

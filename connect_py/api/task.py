@@ -242,14 +242,14 @@ class SinkTask(Task):
 
 
 class ExactlyOnceSupport(Enum):
-    """Whether a source connector supports exactly-once delivery with a configuration."""
+    """Support of a source connector for exactly-once delivery with a configuration."""
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
 
 
 class TransactionBoundarySupport(Enum):
-    """Whether the tasks of a source connector can define transaction boundaries."""
+    """Ability of a source connector's tasks to define transaction boundaries."""
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"

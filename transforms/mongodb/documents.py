@@ -48,7 +48,7 @@ _SCALARS: Final[Mapping[Kind, Schema]] = {
 
 
 class ArrayEncoding(Enum):
-    """How arrays are converted. The enum values are the values of the option."""
+    """Conversions of arrays. The enum values are the values of the option."""
 
     ARRAY = "array"  # arrays, whose items must all have the same type
     DOCUMENT = "document"  # structs with the members _0, _1, and so on

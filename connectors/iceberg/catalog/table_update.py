@@ -149,7 +149,7 @@ class TableUpdate:
             update.deleteFile(file)
         for file in change.files:
             add_file(file)
-        # None if the snapshot has expired, which makes the validation fail
+        # None if the snapshot has expired; then the validation fails
         read = self._base.snapshot(change.read_snapshot) if change.replaced else None
         if read is not None and read.sequenceNumber() and self._base.formatVersion() > 1:
             update.dataSequenceNumber(read.sequenceNumber())  # newer equality deletes still apply

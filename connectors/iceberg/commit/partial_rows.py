@@ -8,7 +8,7 @@ key, as of the key change.
 
 If a primary key changes, Debezium emits a pair of events: a delete of the old key, which also
 contains the new key, and an insert of the new key, which also contains the old key. Each event is
-in the partition of its own key. The two events, called halves, get the same pair ID. It is derived
+in its key's partition. The two events, called halves, get the same pair ID. It is derived
 from both keys and, if known, from the position of the change in the source. Pairs with equal IDs
 are read in the same order in both partitions.
 

@@ -38,8 +38,8 @@ _MARGIN_SECONDS: Final = 0.1  # safety margin before a cycle
 _LEAST_EFFORT: Final = 1 / 16  # minimum share of the cost limit, after several cancellations
 _COMMITS_PER_MEASUREMENT: Final = 50
 _MEASURE_SECONDS: Final = 3600.0  # interval between measurements of a table with few commits
-# number of expirable snapshots that makes an expiration due; it is high because an expiration reads
-# the metadata of all other snapshots
+# An expiration is due at this number of expirable snapshots. It is high because an expiration
+# reads the metadata of all other snapshots.
 _EXPIRATION_BATCH: Final = 50
 _EXPIRATION_SECONDS: Final = 3600.0  # interval between expirations of fewer snapshots
 _RETRY_SECONDS: Final = 30.0  # delay after a refusal or an error

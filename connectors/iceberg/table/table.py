@@ -16,7 +16,7 @@ from connectors.iceberg.table.schema_change import SchemaChange
 
 
 class WriteMode(Enum):
-    """How records are written to a table."""
+    """Ways to write records to a table."""
 
     APPEND = "append"  # every record becomes a row
     MERGE = "merge"  # records are change data; the table contains the latest row for each key

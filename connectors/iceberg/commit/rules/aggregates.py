@@ -391,7 +391,7 @@ def _announced(attempt: Attempt) -> str:
 def last_commit(metadata: TableMetadata, ref: str) -> str | None:
     """Return the ID of the commit that last changed the rows of a ref.
 
-    Return None if another writer made the last change.
+    Return None if the last change is from another writer.
     """
     for snapshot in metadata.ancestors(metadata.head(ref)):
         summary = snapshot["summary"]
