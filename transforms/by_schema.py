@@ -14,7 +14,7 @@ T = TypeVar("T")
 class BySchema(Generic[T]):
     """Caches the results of a function that takes a schema.
 
-    Transformations call it for every record that they process in row form. The lookup uses the
+    Transformations call it for every record that they process individually. The lookup uses the
     identity of the schema object, because comparing two equal schemas takes longer than
     transforming a row. Equal schemas share one result.
     """

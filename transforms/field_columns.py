@@ -67,7 +67,7 @@ class _Work:
         self._batch = batch
         self._column = column
         self.headers: list[Headers] | None = None  # headers of the result, if any are added
-        self.failed: set[int] = set()  # rows that fail in the row form
+        self.failed: set[int] = set()  # rows for which `apply` fails
 
     def structs(self, schema: Schema) -> Column:
         """Return the result for a column with a schema.

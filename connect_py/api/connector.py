@@ -41,7 +41,7 @@ class ConnectorContext(WaitReporter, Protocol):
     def raise_error(self, error: Exception) -> None:
         """Report an error from which the connector cannot recover.
 
-        The connector's status becomes FAILED, but its tasks continue to run.
+        The connector's status becomes FAILED, but its tasks keep running.
         """
 
 

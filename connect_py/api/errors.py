@@ -109,16 +109,16 @@ class CommitStateUnknownError(ConnectError):
     """The outcome of a commit is unknown. Read the table before the next attempt."""
 
 
-class NotColumnar(ConnectError):  # noqa: N818 - requests the row form; not a failure
+class NotColumnar(ConnectError):  # noqa: N818 - requests processing by row; not a failure
     """A batch has no exact columnar form. Its rows are processed one at a time."""
 
 
 class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
     """Some rows of a batch cannot be processed.
 
-    The worker applies `errors.tolerance` to these rows, exactly as if the row form had raised the
-    error for each of them. It repeats the call with the other rows unless their results are
-    attached.
+    The worker applies `errors.tolerance` to these rows, exactly as if processing each of them
+    separately had raised the error. It repeats the call with the other rows unless their results
+    are attached.
     """
 
     def __init__(

@@ -77,8 +77,8 @@ class SharedServices(Protocol):
         is returned after one second.
 
         Raises:
-            RetriableError: The service was not ready within `timeout_seconds`. The worker continues
-                to start it.
+            RetriableError: The service was not ready within `timeout_seconds`. The worker keeps
+                trying to start it.
             ConnectError: The service cannot run. The message contains the reason.
         """
 

@@ -379,7 +379,7 @@ class KafkaBroker(StartedService):
     def _log_excerpt(self) -> str:
         """Return the relevant part of the log since the last start.
 
-        It begins with the first error, because a shutdown writes many lines after the error.
+        It starts at the first error, because a shutdown writes many lines after the error.
         If there is no error, it is the end of the log.
         """
         with self.log_path.open("rb") as handle:

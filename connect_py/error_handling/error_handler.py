@@ -203,7 +203,7 @@ class ErrorHandler:
         self.counters.skipped += new
 
     def values(self) -> dict[str, float]:
-        """Return metrics, keyed by Connect's names. Thread-safe."""
+        """Return metrics, keyed by Connect's metric names. Thread-safe."""
         counters = self.counters
         return {
             "total-record-failures": counters.failures,

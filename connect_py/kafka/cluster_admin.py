@@ -51,7 +51,7 @@ _TEMPORARY: Final = frozenset(
     }
 )
 _REFUSED: Final = REFUSALS | {KafkaError.UNSUPPORTED_VERSION}
-# Errors for which creating the topic with the same settings would fail again.
+# Errors that would recur if topic creation were retried with the same settings.
 _IMPOSSIBLE: Final = frozenset(
     {
         KafkaError.INVALID_REPLICATION_FACTOR,
@@ -76,7 +76,7 @@ class ClusterAdmin:
     def __init__(self, settings: Mapping[str, object]) -> None:
         """Create the object from admin client settings, which use librdkafka's names.
 
-        The connection is opened with the first request.
+        The connection is opened on the first request.
         """
         # Suppress most log messages, because no thread polls the client between requests. The
         # responses contain the errors.
@@ -158,7 +158,8 @@ class ClusterAdmin:
         """Read committed offsets with a consumer that never joins the group.
 
         For the same request, librdkafka's admin client crashes the process if the broker responds
-        that it is no longer the group's coordinator (2.16.0, NULL read in `rd_kafka_cgrp_op`).
+        that it is no longer the group's coordinator (seen in 2.16.0: NULL pointer dereference in
+        `rd_kafka_cgrp_op`).
         """
         group_settings = {
             "group.id": group,

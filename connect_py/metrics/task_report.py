@@ -15,9 +15,9 @@ class TaskReport:
     """Metrics of one task as plain data. The report is empty until the task runs."""
 
     kind: Literal["sink", "source", ""] = ""
-    # metrics of the task and its error handler, keyed by Connect's names
+    # metrics of the task and its error handler, keyed by Connect's metric names
     values: Mapping[str, float] = field(default_factory=dict)
-    # plugin classes and versions, keyed by Connect's names
+    # plugin classes and versions, keyed by Connect's metric names
     attributes: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[
         tuple[str, str, str, str]

@@ -67,7 +67,7 @@ class WorkerMetrics:
         """Create the metrics.
 
         `describe` returns the class, type, and version of a connector on this worker, keyed by
-        Connect's names.
+        Kafka Connect's metric names.
         """
         self._describe = describe or (lambda _: {})
         self._lock = threading.Lock()

@@ -46,7 +46,7 @@ class StorageClients:
             "enable.partition.eof": True,  # reports positions after control records
             "allow.auto.create.topics": False,
             "fetch.queue.backoff.ms": 20,
-            # the position after a transaction marker is reported only with the next fetch
+            # the position after a transaction marker is reported only by the next fetch
             "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 4_096,
         }

@@ -181,7 +181,8 @@ class TransformationChain:
     def _bad_rows(self, link: ChainLink, batch: Batch) -> BadRows | None:
         """Find, by bisection, the rows that make a batch fail.
 
-        Return None if there are too many such rows, or if one of them succeeds in row form.
+        Return None if there are too many such rows, or if one of them succeeds when it is
+        transformed as a single record.
         """
         ranges = list(_halves(0, len(batch)))
         errors: dict[int, Exception] = {}

@@ -107,7 +107,7 @@ def create(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="JSON in the format of the REST API, flat JSON with a name, or properties.",
+            help="REST API JSON, flat JSON that includes `name`, or a Java properties file.",
         ),
     ],
     *,
@@ -127,7 +127,9 @@ def create(
     Each invalid key is printed with its error.
     """
     if replace and state is not InitialState.RUNNING:
-        raise typer.BadParameter("is only valid for a new connector", param_hint="--state")
+        raise typer.BadParameter(
+            "a state can only be set for a new connector", param_hint="--state"
+        )
     request = read_request(file)
     worker = context.rest_client()
     errors = worker.validate(request.config)
@@ -145,7 +147,7 @@ def create(
     else:
         initial = None if state is InitialState.RUNNING else state.name
         worker.create(request.name, request.config, initial)
-    typer.echo(f"{request.name}: {'written' if replace else 'created'}")
+    typer.echo(f"{request.name}: {'created or updated' if replace else 'created'}")
     _wait(context, [request.name], state.name, waiting, failed_before=replace)
 
 
@@ -200,7 +202,7 @@ def delete(context: LocalContext, names: Names, yes: Yes = False) -> None:
     existing = worker.names()
     missing = [name for name in names if name not in existing]
     if missing:
-        raise ConnectError(f"connector {', '.join(missing)} does not exist; nothing was changed")
+        raise ConnectError(f"no such connector: {', '.join(missing)}; nothing was changed")
     if not yes and not context.confirm(f"Delete {', '.join(names)}?"):
         raise typer.Abort
     for name in names:

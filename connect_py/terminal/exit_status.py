@@ -14,7 +14,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.secret_mask import masked
 from connect_py.terminal.rest_client import WorkerUnreachableError
 
-REFUSED: Final = 1  # the worker refused the request, or a connector is not in the requested state
+REFUSED: Final = 1  # the worker rejected the request, or a connector is not in the requested state
 UNKNOWN: Final = 2  # wrong usage, or the command could not determine the result
 
 _EXPECTED: Final = (ConnectError, OSError, ValueError)  # errors whose messages are meant for users

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS: Final = 5.0
 # a worker aborts a request after 90 seconds and reports the operation that was in progress
 REQUEST_SECONDS: Final = 100.0
-# a request that is refused because of a rebalance is retried for this long
+# a request that is rejected because of a rebalance is retried for this long
 CONFLICT_SECONDS: Final = 30.0
 CONFLICT_PAUSE_SECONDS: Final = 0.5
 _BODY_CHARACTERS: Final = 300  # displayed length of a response that is not from a worker
@@ -36,7 +36,7 @@ class WorkerUnreachableError(ConnectError):
 
 
 class RequestRefusedError(ConnectError):
-    """The worker refused a request."""
+    """The worker rejected a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class RestClient:
     """Client for one worker. Use it as a context manager.
 
     Methods raise WorkerUnreachableError if no worker responds, and RequestRefusedError if the
-    worker refuses the request. A request that is refused because of a rebalance (409) is retried
+    worker rejects the request. A request that is rejected because of a rebalance (409) is retried
     for 30 seconds.
     """
 
@@ -186,7 +186,7 @@ class RestClient:
     def create(
         self, name: str, config: Mapping[str, str | None], initial_state: str | None = None
     ) -> None:
-        """Create a connector. The worker refuses an existing name with status 409."""
+        """Create a connector. The worker rejects an existing name with status 409."""
         body = {"name": name, "config": dict(config)}
         self._json(
             "POST",

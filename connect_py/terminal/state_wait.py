@@ -10,7 +10,7 @@ from connect_py.terminal.connector_view import FAILED, ConnectorView, ItemView
 from connect_py.terminal.rest_client import RestClient
 
 PAUSE_SECONDS: Final = 0.25
-# after a request, a worker may continue to report the old status for this long
+# after a request, a worker may keep reporting the old status for this long
 OLD_FAILURE_SECONDS: Final = 3.0
 
 

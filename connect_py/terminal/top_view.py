@@ -24,7 +24,7 @@ def top_frame(worker: RestClient, now_seconds: float) -> RenderableType:
 
     Raises:
         WorkerUnreachableError: The worker does not respond.
-        RequestRefusedError: The worker refuses the request.
+        RequestRefusedError: The worker rejects the request.
     """
     from rich.console import Group
     from rich.text import Text

@@ -1,7 +1,8 @@
 """Test support for plugin authors.
 
 The package contains fakes, which are backed by plain data and record requests. It also contains a
-function that verifies that the row form and the columnar form of a transformation agree.
+function that verifies that the row form (`apply`) and the columnar form (`apply_batch`) of a
+transformation agree.
 
     context = FakeSinkTaskContext(topics={"orders": 2})
     task.initialize(context)

@@ -188,14 +188,14 @@ class ServiceRunner:
         return reply
 
     def keep(self, seconds: float) -> None:
-        """Continue to run for at least this long, even without users."""
+        """Keep the service running for at least this long, even without users."""
         self._keep_until = max(self._keep_until, self._clock.monotonic() + seconds)
         self._wake()
 
     def drop(self) -> None:
         """Stop immediately if there are no users.
 
-        The service continues to run if a user is added before it has stopped.
+        The service keeps running if a user is added before it has stopped.
         """
         self._keep_until = self._clock.monotonic()
         self._wake()

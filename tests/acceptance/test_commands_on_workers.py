@@ -178,8 +178,8 @@ def test_rest_client_cannot_do_what_the_commands_refuse(commands: Commands) -> N
         f"id IN (SELECT id FROM json.`{secret}`)",
         "id = (SELECT max(id) FROM lake.db.other)",
     ):
-        assert "the condition contains a query" in operate("scan", 500, where=where)
-    assert "calls Java" in operate(
+        assert "the condition contains a subquery" in operate("scan", 500, where=where)
+    assert "calls a Java method" in operate(
         "scan", 500, where="java_method('java.lang.System', 'getenv', 'HOME') = 'x'"
     )
     refused = json.loads(

@@ -49,7 +49,7 @@ def test_rows_that_are_routed_by_a_field_need_a_value() -> None:
     assert lines(["t"], ["ab", "a", "x"], **regex)[:3] == [
         "t (ab) -> db.a, db.b",
         "t (a) -> db.a",
-        "t (x) -> no table: a dead-letter record",
+        "t (x) -> no table: sent to the dead-letter queue",
     ]
     assert "specify its values with --value" in lines(["t"], **regex)[0]
     dynamic = {"tables__dynamic_enabled": "true", "tables__route_field": "kind"}

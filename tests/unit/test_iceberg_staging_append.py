@@ -155,7 +155,7 @@ def test_nothing_is_encoded_in_a_path_of_this_machine(uri: str, path: str | None
             {"encryption.key-id": "k"},
             "encryption.key-id, but staged rows are not",
         ),
-        ("s3://a/b#c", {}, "the part after # would be lost"),
+        ("s3://a/b#c", {}, "the part after # would be dropped"),
         ("file:///b#c", {}, None),
         ("s3://a/b%20c", {}, None),
     ],

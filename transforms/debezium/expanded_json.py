@@ -30,7 +30,7 @@ class JsonExpansion:
         """Convert a JSON object or array to a value with an inferred schema.
 
         The schema name of an object is its path, which begins with `name`. Returns None if the
-        items of an array have different types or no type, or if a number has more than 64 bits.
+        items of an array have different types or no type, or if a number does not fit in 64 bits.
         """
         try:
             schema = self._schema(tree, name)
@@ -69,7 +69,7 @@ class JsonExpansion:
 def _scalar(tree: Any) -> Schema:
     schema = scalar_schema(tree)
     if schema.name is not None:
-        raise DataError("a number of more than 64 bits")
+        raise DataError("a number does not fit in 64 bits")
     return schema
 
 

@@ -2,8 +2,9 @@
 
 Each message contains its schema, and most messages in a topic start with exactly the same bytes.
 The schema in these bytes is parsed once. It applies to the payload of every message that starts
-with the same bytes. The native decoder decodes the payloads. The row form converts payloads that
-the native decoder rejects (*odd* payloads) and all other messages.
+with the same bytes. The native decoder decodes the payloads. The row form of the converter,
+which converts one message at a time, handles payloads that the native decoder rejects (*odd*
+payloads) and all other messages.
 """
 
 from __future__ import annotations

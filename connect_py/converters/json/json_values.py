@@ -1,5 +1,7 @@
 """Conversion between parsed JSON and Connect values: the row form of JsonConverter.
 
+The row form converts one message at a time; the columnar form converts batches of messages.
+
 A tree is the result of `read_json(..., exact=True)`: None, bool, int, Decimal, str, list, or dict.
 """
 
@@ -83,22 +85,22 @@ def unscaled(value: Decimal, scale: int) -> int:
     """Return the unscaled integer of a decimal.
 
     Raises:
-        DataError: The decimal does not fit the scale.
+        DataError: The decimal cannot be represented with the scale.
     """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise DataError(f"{value} is not a decimal")
     shift = exponent + scale
-    # computing a larger power of ten could take minutes and exhaust the memory
+    # computing a larger power of ten could take minutes and exhaust memory
     if abs(shift) > 2 * MAX_DECIMAL_SCALE:
-        raise DataError(f"A decimal of scale {-exponent} does not fit scale {scale}")
+        raise DataError(f"A decimal with scale {-exponent} cannot be converted to scale {scale}")
     number: int = int("".join(map(str, digits)))
     if shift >= 0:
         number *= 10**shift
     else:
         number, remainder = divmod(number, 10**-shift)
         if remainder:
-            raise DataError(f"{value} does not fit scale {scale}")
+            raise DataError(f"{value} cannot be represented with scale {scale}")
     return -number if sign else number
 
 
@@ -112,7 +114,7 @@ def decimal_of(number: int, scale: int) -> Decimal:
     """Return a decimal with exactly this scale.
 
     Raises:
-        DataError: Columns do not support the scale.
+        DataError: Arrow does not support the scale.
     """
     check_decimal_scale(scale)
     digits = tuple(map(int, str(abs(number))))
@@ -123,7 +125,7 @@ def decimal_of(number: int, scale: int) -> Decimal:
 class JsonValueReader:
     """Converts trees to values that match a schema.
 
-    Like Java, it converts most values of the wrong type to zero, false, or null.
+    Like the Java JsonConverter, it converts most values of the wrong type to zero, false, or null.
     """
 
     replace_null_with_default: bool = True
@@ -132,7 +134,8 @@ class JsonValueReader:
         """Convert a tree.
 
         Raises:
-            DataError: A required value is missing, or Java rejects the type of a value.
+            DataError: A required value is missing, or a value has a type that the Java
+                JsonConverter rejects.
         """
         if schema is None:
             return without_schema(tree)
@@ -351,7 +354,7 @@ _LOGICAL_READERS: Mapping[tuple[str, Type], Callable[[Schema, Tree], Value]] = {
 
 @dataclass(frozen=True, slots=True)
 class JsonValueWriter:
-    """Writes values as JSON, in the same format as Java."""
+    """Writes values as JSON, in the same format as the Java JsonConverter."""
 
     replace_null_with_default: bool = True
     numeric_decimals: bool = False

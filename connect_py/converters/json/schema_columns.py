@@ -32,8 +32,9 @@ _PLAIN_KINDS: Final[Mapping[Type, Kind]] = {
 class SchemaColumns:
     """Decodes payloads that have one schema and match it exactly.
 
-    Other payloads are *odd* and must be converted by the row form, which is as lenient as Java.
-    Examples are null, a missing required member, and a number where a string is expected.
+    Other payloads are *odd* and must be converted by the row form (`JsonValueReader`), which is as
+    lenient as Java. Examples are null, a missing required member, and a number where a string is
+    expected.
     """
 
     def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:

@@ -1,8 +1,9 @@
 """Columnar form of JsonConverter with `schemas.enable=false`.
 
 A `Shape` describes the members of the objects in a topic and the kind of each value. The native
-decoder decodes messages that match the shape. Other messages are *odd*. The row form parses them,
-and the shape is extended if they contain new members.
+decoder decodes messages that match the shape. Other messages are *odd*. The row form of the
+converter, which converts one message at a time, parses them, and the shape is extended if they
+contain new members.
 """
 
 from __future__ import annotations

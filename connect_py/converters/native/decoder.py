@@ -320,7 +320,7 @@ class NativeDecoder:
     """Decodes messages that match one plan. Not thread-safe.
 
     A message that does not match the plan is *odd*. It is null in the column and must be converted
-    by the row form.
+    by the row form of the converter, which converts one message at a time.
     """
 
     def __init__(self, node: Node) -> None:

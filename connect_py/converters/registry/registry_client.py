@@ -243,7 +243,7 @@ def open_client(configs: Mapping[str, str]) -> Any:
         "timeout": httpx2.Timeout(
             parsed["http.read.timeout.ms"] / 1000, connect=_connect_seconds(parsed)
         ),
-        "max.retries": 0,  # the worker retries, and continues to poll its consumer
+        "max.retries": 0,  # the worker retries, and keeps polling its consumer
         "cache.capacity": parsed["latest.cache.size"],
         **_basic(parsed),
         **_bearer(parsed, headers),

@@ -122,8 +122,8 @@ class MessageReader(ABC):
         At least one message is not null.
 
         Returns:
-            The column, and the indexes of the rows that must be converted by the row form. These
-            rows are null.
+            The column, and the indexes of the rows that must be converted one at a time with
+            `value`. These rows are null.
 
         Raises:
             NotColumnar: Messages have different schemas, or columns cannot represent a value.

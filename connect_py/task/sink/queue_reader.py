@@ -24,7 +24,7 @@ from connect_py.columns.joined_bytes import JoinedBytes
 from connect_py.columns.native_library import load_library
 from connect_py.task.sink.consumed_messages import TIMESTAMP_TYPES
 
-VERSION: Final = 2  # interface version of the native library; equal to `VERSION` in lib.rs
+VERSION: Final = 2  # interface version of the native library; must match `VERSION` in lib.rs
 # client setting that loads the native library, which is then notified of new clients
 PLUGINS: Final = "plugin.library.paths"
 _CLIENT_FUNCTIONS: Final = (  # in the order of `Functions` in client.rs

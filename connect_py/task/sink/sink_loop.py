@@ -40,7 +40,7 @@ POLL_SLICE_SECONDS: Final = 0.2
 POLL_RECORDS: Final = 4000
 # initial and maximum delay before a batch is put again; the task may set a different delay
 REDELIVERY_SECONDS: Final = (0.2, 5.0)
-TOPICS_INTERVAL_MS: Final = 300_000  # Java's default
+TOPICS_INTERVAL_MS: Final = 300_000  # default of the Java client's `metadata.max.age.ms`
 BROKER: Final = "broker"  # shown in the status while no broker is connected
 PUT: Final = "put"  # shown in the status while the task cannot accept records
 
@@ -106,7 +106,7 @@ class SinkTaskRunner:
             create_consumer: Creates the consumer; called with this runner, which is the rebalance
                 listener.
             metrics: Metrics of the task.
-            waiting: Reports waits in the status.
+            waiting: Shows in the task's status what the task is waiting for.
         """
         self._task = task
         self._task_config = task_config
@@ -500,9 +500,9 @@ class SinkTaskRunner:
         valid = {}
         for tp, offset in offsets.items():
             if offset is None or offset < 0:
-                log.warning("ignoring seek of %s to %s", tp, offset)
+                log.warning("ignoring seek on %s: invalid offset %s", tp, offset)
             elif tp not in self._consumer.assigned:
-                log.warning("ignoring seek of %s: the task does not own it", tp)
+                log.warning("ignoring seek on %s: the task does not own it", tp)
             else:
                 valid[tp] = offset
         self._withdraw(set(valid))

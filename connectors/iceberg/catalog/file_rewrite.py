@@ -88,13 +88,13 @@ def replace_files(
 
     The commit is built on the newest metadata, and validated against all commits since the snapshot
     that was read. If another commit has removed a replaced file or deleted some of its rows, the
-    rewrite is refused.
+    rewrite is rejected.
 
     If the swap fails or its response is lost, the table is read again before another attempt,
     because a catalog may report a failure for a commit that was in fact committed. A commit cannot
-    land after its ref has moved. The manifests of refused attempts remain until the search for
-    orphan files removes them. They are not deleted here, because a refused attempt may in fact have
-    been committed. Even if its snapshot has expired since then, a later snapshot may use its
+    land after its ref has moved. The manifests of rejected attempts remain until the search for
+    orphan files removes them. They are not deleted here, because a rejected attempt may in fact
+    have been committed. Even if its snapshot has expired since then, a later snapshot may use its
     manifests.
 
     Args:
@@ -139,7 +139,7 @@ def replace_files(
                 return update.snapshot_id
             if metadata.head(ref) == base.head(ref) and not is_a(error, REFUSED):
                 raise
-    # A refused attempt may have landed, and its snapshot may have expired since then. If so, a
+    # A rejected attempt may have landed, and its snapshot may have expired since then. If so, a
     # manifest of a later snapshot references the attempt's files.
     manifests = {
         str(manifest.path()): manifest

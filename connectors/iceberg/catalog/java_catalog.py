@@ -606,7 +606,7 @@ def _history_property(
     changes = [each for each in changes if each.kind in (ChangeKind.RENAME, ChangeKind.VERSION)]
     for change in changes:
         column = _column_at(before, change.path)
-        assert column is not None  # otherwise, the change would have been refused
+        assert column is not None  # otherwise, the change would have been rejected
         column_id = column["id"]
         if change.kind is ChangeKind.RENAME:
             names[column_id] = (*names.get(column_id, ()), change.path[-1])

@@ -154,7 +154,7 @@ class JavaClasses:
         return getattr(expressions, name)(term.column, *arguments)
 
     def has_subquery(self, sql: str) -> bool:
-        """Return True if an SQL condition contains a query. It is parsed, but not analyzed."""
+        """Return True if an SQL condition contains a subquery. It is parsed, but not analyzed."""
         expression = self.spark._jsparkSession.sessionState().sqlParser().parseExpression(sql)
         subquery = self("org.apache.spark.sql.catalyst.expressions.SubqueryExpression")
         return bool(subquery.hasSubquery(expression))

@@ -117,7 +117,7 @@ class TableUpdate:
         Raises:
             StaleAttemptError: Since the snapshot that was read, another commit removed data files
                 that the change references, deleted rows in replaced files, or added rows although
-                the change refuses them.
+                the change does not allow them.
         """
         transaction, head = self._transaction, self._base.currentSnapshot()
         if head is not None and transaction.currentMetadata().ref(ref) is None:
@@ -218,7 +218,7 @@ class TableUpdate:
         self._builder.removeRef(name)
 
     def remove_compared(self, branch: str) -> None:
-        """Remove a branch. The swap is refused if the branch has moved.
+        """Remove a branch. The swap is rejected if the branch has moved.
 
         The branch is set before it is removed, because a REST catalog compares only refs that a
         change sets.

@@ -63,7 +63,7 @@ _BACKOFF_SECONDS: Final = (0.0, 0.1, 0.3, 1.0)
 # Fault points
 AFTER_ROWS: Final = "after_completed_rows"
 AFTER_MERGE: Final = "after_merge"
-# before the search for a commit whose swap was refused or has an unknown outcome
+# before the search for a commit whose swap was rejected or has an unknown outcome
 LOOKING_AGAIN: Final = "catalog_findCommit"
 BEFORE_SWAP: Final = "before_compare_and_swap"
 AFTER_SWAP: Final = "after_swap"
@@ -153,8 +153,8 @@ class CommitEngine:
             except StaleAttemptError as error:  # another writer changed the table
                 attempt, run.failure = None, error
             except ConnectError as error:
-                # A refused swap may have landed anyway, and a newer coordinator may have caused any
-                # other error. Loading the table again resolves both cases.
+                # A rejected swap may have landed anyway, and a newer coordinator may have caused
+                # any other error. Loading the table again resolves both cases.
                 run.failure = error
                 run.is_final = not run.is_outcome_unknown or isinstance(error, TableError)
             else:
@@ -198,7 +198,7 @@ class CommitEngine:
         Raises:
             StaleAttemptError: The attempt's change is not valid for this metadata.
             LedgerMovedError: Another coordinator has committed.
-            ConnectError: The catalog refused the swap, or its outcome is unknown.
+            ConnectError: The catalog rejected the swap, or its outcome is unknown.
         """
         with translating(table.name):
             update = table.new_update()
@@ -282,7 +282,7 @@ class CommitRun:
         """Log the failure and wait before the next attempt. Return False after the last attempt.
 
         Raises:
-            ConnectError: The last attempt failed before its swap, or the catalog refused the swap
+            ConnectError: The last attempt failed before its swap, or the catalog rejected the swap
                 permanently, for example with status 403.
         """
         if self.is_final and self.failure is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def naming_ref_settings(
     error: TableUnsuitableError, update: TableUpdate, request: CommitRequest
 ) -> TableUnsuitableError:
-    """Return the error for a refused swap. It names the settings that require the changed refs."""
+    """Return the error for a rejected swap. It names the settings that require the changed refs."""
     refs = update.changed_refs()
     if not refs:
         return error

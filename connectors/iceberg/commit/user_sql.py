@@ -172,7 +172,7 @@ def required_changes(
         begins: True if the sink creates the table, which then gets all columns (see `judge`).
 
     Raises:
-        TableUnsuitableError: The policy, or Iceberg, refuses a change.
+        TableUnsuitableError: The evolution policy or Iceberg does not allow a change.
         SchemaChangesPendingError: A change requires approval.
     """
     columns = judge(table.metadata().schema["fields"], fields, request.evolution, begins=begins)

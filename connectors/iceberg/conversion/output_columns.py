@@ -44,7 +44,7 @@ def judge(
     Args:
         table: The existing columns.
         output: The columns of the rows.
-        policy: Action for each kind of change. Kinds without an action are refused.
+        policy: Action for each kind of change. Kinds without an action are not allowed.
         begins: True if the sink creates the table. The table then gets all columns regardless
             of the policy.
     """

@@ -89,7 +89,8 @@ class TableEvolution:
         """Return the schema changes to request from the coordinator before staging the rows.
 
         Raises:
-            BadRows: Some rows require a refused change. The caller retries without these rows.
+            BadRows: Some rows require a change that is not allowed. The caller retries without
+                these rows.
         """
         needed = self.needed(value)
         refused = self._impossible(needed) if needed else {}

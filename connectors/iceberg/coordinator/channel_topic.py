@@ -84,7 +84,7 @@ def create_topic(
 
     Raises:
         RetriableError: The cluster does not respond.
-        ConnectError: The cluster refuses the request.
+        ConnectError: The cluster rejects the request.
     """
     admin = AdminClient(client_config("admin"))
     try:

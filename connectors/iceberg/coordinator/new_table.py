@@ -49,7 +49,7 @@ def new_table(
         raise TableNotCreatedError(name, f"does not exist and cannot be created: {request.reason}")
     merges = config.mode_of(name) is WriteMode.MERGE
     keys: tuple[str, ...] = ()
-    if merges:  # checked first, because an unsuitable table would be refused permanently
+    if merges:  # checked first, because an unsuitable table would be rejected permanently
         keys = tuple(config.table(name).id_columns or request.keys or record_keys)
         check_merged(name, keys, request.schema)
     try:

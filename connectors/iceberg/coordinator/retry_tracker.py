@@ -141,7 +141,7 @@ class RetryTracker:
         self._context.waits(COORDINATOR, None)
 
     def opened(self, table: str) -> None:
-        """Record that no task waits for a table, because it was opened or permanently refused."""
+        """Record that no task waits for a table, because it was opened or permanently rejected."""
         self._over(Waiting.OPEN, table)
         if self._awaiting_approval.pop(table, None) is not None:
             self._context.waits(table_to_open(table), None)

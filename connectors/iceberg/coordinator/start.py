@@ -59,7 +59,7 @@ def start_coordinator(
         maintenance=maintenance,
         warns=context.warns,
     )
-    sessions.request()  # the driver starts now, not with the first commit
+    sessions.request()  # the driver starts now, not on the first commit
     coordinator = Coordinator(
         config,
         context,

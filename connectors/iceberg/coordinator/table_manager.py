@@ -170,7 +170,7 @@ class TableManager:
         """Load the commit protocol's view of a table. Return None if the table does not exist.
 
         Raises:
-            ConnectError: The catalog does not respond, or refuses the request.
+            ConnectError: The catalog does not respond, or rejects the request.
         """
         try:
             with self._sessions.session(name) as lake:

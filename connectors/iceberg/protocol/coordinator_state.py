@@ -308,7 +308,7 @@ class CoordinatorState:
         """Answer a request, but without positions, because a commit to the table is in progress.
 
         The answer may contain storage credentials, which cannot wait until the end of a long cycle.
-        Partitions that wait for the table continue to wait.
+        Partitions that are waiting for the table keep waiting.
         """
         table = self._progress.tables[name]
         if view.uuid != table.uuid:

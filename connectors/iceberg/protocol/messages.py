@@ -175,8 +175,8 @@ class TableOpened:
     """Response to `OpenTable`: a table was opened, reopened, or evolved.
 
     `needs` contains all partitions, or is empty if the message is sent during a commit to the
-    table. If it is empty, the message only updates `answer`, and partitions that wait for the table
-    continue to wait.
+    table. If it is empty, the message only updates `answer`, and partitions that are waiting for
+    the table keep waiting.
     """
 
     epoch: Epoch

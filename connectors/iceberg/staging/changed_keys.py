@@ -44,7 +44,7 @@ class ChangedKeys(StagingFeature):
 
     def __init__(self) -> None:
         # For each pair ID, the number of staged deletes minus the number of staged inserts. Pairs
-        # of which only the delete has been committed are in the table description.
+        # for which only the delete has been committed are listed in the table description.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
         # offset and keys of the last delete in each partition
         self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}

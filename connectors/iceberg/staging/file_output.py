@@ -52,7 +52,7 @@ class FileOutput:
             assert self._local is not None
             path = self._local / name
             self._write(str(path), rows)
-            _sync(path, os.O_RDWR)  # CIFS ignores fsync on files that are opened for reading
+            _sync(path, os.O_RDWR)  # CIFS ignores fsync on files that are opened read-only
             _sync_names(path.parent)
             return uri, path.stat().st_size
         # names are unique, and checking for an existing file would cost another request
@@ -110,7 +110,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
-    """Yield the rows in pieces of at most `limit` bytes. A larger row is a separate piece."""
+    """Yield the rows in pieces of at most `limit` bytes. A larger row gets its own piece."""
     few = rows.num_rows <= FEW_ROWS and rows.nbytes <= DEFAULT_ROW_GROUP_BYTES
     if rows.nbytes <= limit or few or rows.num_rows <= 1:
         yield rows
@@ -131,7 +131,7 @@ def unsupported_reason(table: TableDescription) -> str | None:
     if character is not None and local_path(table.data_location) is None:
         return (
             f"has the data location {table.data_location}, but the part after {character} would be "
-            "lost; set write.data.path"
+            f"dropped from file paths; set write.data.path to a location without {character}"
         )
     return None
 

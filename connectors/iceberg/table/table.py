@@ -26,7 +26,7 @@ class WriteMode(Enum):
 class TableRequest:
     """Request for a table or for columns that a task requires before it can stage rows.
 
-    The message `OpenTable` contains the request as a string.
+    The `OpenTable` message contains the request as a string.
     """
 
     # Iceberg schema as JSON for a new table, or None if it is unknown
@@ -72,7 +72,8 @@ class TableDescription:
     # sort order of the rows in new files: column path, True if descending, True if nulls are first
     sort_by: tuple[tuple[str, bool, bool], ...] = ()
     # If a primary key changes, Debezium emits a pair of events: the delete of the old key and the
-    # insert of the new key. These are the IDs of pairs of which only the delete has been committed.
+    # insert of the new key. These are the IDs of the pairs for which only the delete has been
+    # committed.
     open_pairs: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -111,9 +112,9 @@ class StagedFile:
     # partition values in spec order, as Iceberg's single-value JSON
     partition: Sequence[str | None] = ()
     unavailable: Sequence[str] = ()  # CHANGES: columns without a value in some rows
-    order: str = ""  # TRUNCATES with source order: rows with a lower order are deleted
+    order: str = ""  # TRUNCATES: position in the source; earlier rows are deleted; may be empty
     pairs: bool = False  # CHANGES: True if some changes are halves of key-change pairs
-    partial: int = 0  # CHANGES: number of rows that must be completed
+    partial: int = 0  # CHANGES: number of rows whose missing values must be filled in
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value}

@@ -193,7 +193,7 @@ class BatchIntake:
 
         Raises:
             BadRows: A missing table cannot be created from some rows, or some rows need a schema
-                change that was refused.
+                change that was rejected.
         """
         holds: dict[int, Hold] = {}
         requests: list[Hold] = []

@@ -1,4 +1,4 @@
-"""Preview the routing of topics to tables from a configuration, without a broker or a catalog."""
+"""Preview how a configuration routes topics to tables, without a broker or a catalog."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class RoutePreview:
 _HANDLING = {
     Unrouted.IGNORE.value: "counted and dropped",
     Unrouted.FAIL.value: "the task fails",
-    Unrouted.DLQ.value: "a dead-letter record",
+    Unrouted.DLQ.value: "sent to the dead-letter queue",
 }
 
 

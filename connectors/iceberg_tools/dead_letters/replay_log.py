@@ -37,7 +37,7 @@ class ReplayLog:
     """Reads and writes a replay topic, which has one writer at a time. Not thread-safe.
 
     Every method may raise:
-        ConnectError: The cluster is not available or refuses the request, or another command is
+        ConnectError: The cluster is not available or rejects the request, or another command is
             replaying records.
     """
 

@@ -1,4 +1,4 @@
-"""Counts of the files and row groups that a scan with a condition does not skip.
+"""Counts of the files and row groups that a filtered scan reads.
 
 Iceberg skips files based on their partition and their column bounds, and row groups based on
 bounds, dictionaries, and Bloom filters. The counts come from Iceberg's own evaluators in the Spark
@@ -46,7 +46,7 @@ class ScanReport:
     snapshot: int | None
     condition: str  # in Iceberg's notation
     levels: list[ScanLevel] = field(default_factory=list)
-    # number of row groups in all opened files and after each step
+    # number of row groups in the opened files, and number that remain after each step
     row_groups: dict[str, int] = field(default_factory=dict)
     files_opened: int = 0
     # columns for which new files get a Bloom filter
@@ -67,8 +67,8 @@ class ScanRequest:
 def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanReport:
     """Apply the condition to every data file in a snapshot.
 
-    The condition may come from a REST client. Therefore, it must not call Java or contain a query,
-    because these could read other tables or files.
+    The condition may come from a REST client. Therefore, it must not call Java methods or
+    contain a subquery, because these could read other tables or files.
 
     Raises:
         TableUnsuitableError: The condition is not valid SQL or refers to anything other than
@@ -77,10 +77,10 @@ def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanRe
     table = session.table(name)
     java = table.java
     if (function := JAVA_FUNCTIONS.search(request.where)) is not None:
-        raise TableUnsuitableError(name, f"the condition calls Java: {function[0]}")
+        raise TableUnsuitableError(name, f"the condition calls a Java method: {function[0]}")
     if java.has_subquery(request.where):
         raise TableUnsuitableError(
-            name, "the condition contains a query; use only columns of the table"
+            name, "the condition contains a subquery; it may refer only to columns of the table"
         )
     condition = java.condition(relation(session.catalog_name, name), request.where)
     report = ScanReport(request.snapshot, str(condition))

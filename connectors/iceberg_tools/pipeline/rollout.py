@@ -24,7 +24,11 @@ _OLD_FAILURE_SECONDS: Final = 15.0  # how long an earlier failure may remain whi
 
 
 def worker_mistakes(client: WorkerClient, pipeline: Pipeline, plan: ConnectorPlan) -> Mistakes:
-    """Validate new and changed connectors on the worker, and report problems at their fields."""
+    """Validate new and changed connectors on the worker, and return the problems.
+
+    Each problem has the position of the field that caused it, or of the target if no field sets the
+    key.
+    """
     mistakes = Mistakes()
     for change in plan.of(Action.CREATE, Action.CHANGE):
         connector = pipeline.connectors[change.name]

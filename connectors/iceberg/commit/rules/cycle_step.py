@@ -1,8 +1,9 @@
 """`UserStep`: user SQL or a user function whose result replaces the rows of a commit.
 
-The step runs before the `MERGE` on one head of the table, and again if the commit starts over.
-Therefore, its result must depend only on its input rows and on tables that it reads, and it must
-not have side effects. If it fails, nothing is committed, and the table's partitions wait.
+Before the `MERGE`, the step runs against one snapshot of the table, the current head of the branch.
+It runs again if the commit starts over. Therefore, its result must depend only on its input rows
+and on tables that it reads, and it must not have side effects. If it fails, nothing is committed,
+and the Kafka partitions that feed the table make no progress.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class UserStep(CommitRule):
         """Run the step once, and write the rows that it returns.
 
         Raises:
-            TableUnsuitableError: The step fails, returns null or duplicate keys, or returns new
-                columns that the policy refuses.
+            TableUnsuitableError: The step fails, returns null or duplicate keys, or returns columns
+                that require a change that the schema evolution policy or Iceberg does not allow.
             SchemaChangesPendingError: New columns require approval.
             SchemaEvolvedError: The new columns were added to the table.
         """
