@@ -112,7 +112,7 @@ class StagedFile:
     # partition values in spec order, as Iceberg's single-value JSON
     partition: Sequence[str | None] = ()
     unavailable: Sequence[str] = ()  # CHANGES: columns without a value in some rows
-    order: str = ""  # TRUNCATES: position in the source; earlier rows are deleted; may be empty
+    order: str = ""  # TRUNCATES: position in the source, or empty; earlier rows are deleted
     pairs: bool = False  # CHANGES: True if some changes are halves of key-change pairs
     partial: int = 0  # CHANGES: number of rows whose missing values must be filled in
 

@@ -197,7 +197,7 @@ def _ask_before_deleting(context: CommandContext, names: list[str], yes: bool) -
 
 
 def _refuse(context: CommandContext, difference: ConnectorPlan) -> None:
-    """Print the existing connectors that this pipeline does not manage, and exit if any exist."""
+    """Print the connectors that the plan cannot change, and exit if there are any."""
     from connectors.iceberg_tools.pipeline.connector_plan import Action
 
     refused = difference.of(Action.REFUSED)
