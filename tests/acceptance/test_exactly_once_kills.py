@@ -25,7 +25,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-LEFT_SECONDS = 3.0  # from the exit of the front process to the exit of the last process
+LEFT_SECONDS = 10.0  # from the exit of the front process to the exit of the last process
 
 
 @pytest.fixture(scope="module")

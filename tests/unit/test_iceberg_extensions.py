@@ -74,7 +74,7 @@ def test_missing_package_for_an_outlet_is_reported(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(outlet, "entry_points", none_installed)
     metrics = IcebergMetrics(FakePluginMetrics())
     webhook = config(ext__notices__webhook="http://localhost:1/")
-    with pytest.raises(ConfigError, match=rf"requires .* entry point notices of {OUTLETS}"):
+    with pytest.raises(ConfigError, match=rf"requires .* entry point notices in {OUTLETS}"):
         open_outlets(webhook, FakeSinkTaskContext(), metrics)
 
 
