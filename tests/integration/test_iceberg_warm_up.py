@@ -34,7 +34,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def steps(log: str) -> int:
-    ended = re.search(r"warm-up ended after (\d+) steps", log)
+    ended = re.search(r"warm-up ended after (\d+) steps?", log)
     assert ended is not None, log
     return int(ended[1])
 

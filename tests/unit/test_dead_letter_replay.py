@@ -113,7 +113,10 @@ def test_the_topic_is_consumed_beside_those_of_the_connector() -> None:
     ("props", "problem"),
     [
         ({KEY: "again"}, "has no effect without"),
-        ({"errors.deadletterqueue.iceberg.table": "db.dead", KEY: "orders"}, "one of the connector's topics"),
+        (
+            {"errors.deadletterqueue.iceberg.table": "db.dead", KEY: "orders"},
+            "one of the connector's topics",
+        ),
     ],
 )
 def test_a_replay_topic_that_cannot_be_is_refused(props: dict[str, str], problem: str) -> None:
