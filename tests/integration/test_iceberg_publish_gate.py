@@ -185,7 +185,8 @@ def test_sleeper_appends_no_rejected_rows_twice(
 def test_failed_expectation_commits_nothing_at_all(gated: Gated) -> None:
     gated.commit({"a": "north"}, expect(A.FAIL))
     with pytest.raises(
-        ExpectationFailedError, match=r"rows violate expectations: good \(1 row\); nothing was committed"
+        ExpectationFailedError,
+        match=r"rows violate expectations: good \(1 row\); nothing was committed",
     ):
         gated.commit({"a": "bad", "b": "south"}, expect(A.FAIL))
     assert gated.readers() == {"a": "north"}
