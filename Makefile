@@ -146,7 +146,6 @@ MORE_COMMITS = $(addprefix tests/integration/test_,embedded_broker.py standalone
 MORE_TABLES = $(addprefix tests/integration/test_,iceberg_ref_commands.py iceberg_rest_commands.py kafka_security.py) \
   $(wildcard tests/contract/test_transforms_against_*.py)
 MORE_PARTS = tests/contract/test_transforms_golden.py
-MORE_SPARK = $(addprefix tests/integration/test_,services_of_workers.py try_command.py)
 MORE_WORKERS = $(wildcard tests/contract/test_rest_*.py)
 
 test-logic: dev
@@ -161,14 +160,14 @@ COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit
 
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
-	  $(filter-out $(SPARK) $(MORE_COMMITS) $(MORE_SPARK) $(MORE_TABLES),$(wildcard tests/integration/test_*.py)) \
+	  $(filter-out $(SPARK) $(MORE_COMMITS) $(MORE_TABLES),$(wildcard tests/integration/test_*.py)) \
 	  $(MORE_PARTS)
 
 test-commits: dev
 	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS) $(MORE_COMMITS)
 
 test-spark: dev
-	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(COMMITS) $(MORE_TABLES),$(SPARK)) $(MORE_SPARK)
+	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(COMMITS) $(MORE_TABLES),$(SPARK))
 
 ACCEPTANCE = $(wildcard tests/acceptance/test_*.py)
 TABLES = $(wildcard $(addprefix tests/acceptance/test_,changed_keys.py cluster_kills.py corpus_replay.py dead_letter_*.py \
