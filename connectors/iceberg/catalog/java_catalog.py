@@ -474,8 +474,10 @@ class JavaTable:
     def files_added_by(self, snapshot: Any) -> list[str]:
         """Return the locations of the data and delete files that a Java snapshot added."""
         changes = self.changes(snapshot)
-        files = [*changes.addedDeleteFiles(), *changes.addedDataFiles()]
-        return [str(file.location()) for file in files]
+        return [
+            str(file.location())
+            for file in (*changes.addedDeleteFiles(), *changes.addedDataFiles())
+        ]
 
     def delete_file(self, location: str) -> None:
         """Delete a file with the table's FileIO."""

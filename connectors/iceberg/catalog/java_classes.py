@@ -138,13 +138,15 @@ class JavaClasses:
 
     def schema(self, fields: Sequence[Mapping[str, Any]]) -> Any:
         """Return a Java schema for fields in Iceberg's schema JSON."""
-        document = {"type": "struct", "schema-id": 0, "fields": fields}
-        return self.iceberg("SchemaParser").fromJson(json.dumps(document))
+        return self.iceberg("SchemaParser").fromJson(
+            json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
+        )
 
     def content_file(self, content: Mapping[str, Any], spec: Any) -> Any:
         """Return the Java content file for its JSON representation and its partition spec."""
-        tree = self.mapper.readTree(json.dumps(content))
-        return self.iceberg("ContentFileParser").fromJson(tree, spec)
+        return self.iceberg("ContentFileParser").fromJson(
+            self.mapper.readTree(json.dumps(content)), spec
+        )
 
     def transform(self, term: PartitionTerm) -> Any:
         """Return a partition or sort field as a Java term."""

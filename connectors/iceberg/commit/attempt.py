@@ -115,8 +115,7 @@ class Attempt:
 
     def staged(self, files: Sequence[StagedFile]) -> DataFrame:
         """Return the rows of staged files, including columns that the table does not have."""
-        relation = self.table.staged(files, CHANGE_COLUMNS)
-        return self.spark.table(self._stack.enter_context(relation))
+        return self.spark.table(self._stack.enter_context(self.table.staged(files, CHANGE_COLUMNS)))
 
     def relation_of(self, files: Sequence[StagedFile | Any]) -> str:
         """Return a relation with the rows of staged files and Java data files."""

@@ -122,8 +122,9 @@ def merge_sources(attempt: Attempt) -> list[MergeSource]:
 def _run_merge(attempt: Attempt, sources: list[MergeSource]) -> None:
     relation, keys, rows = attempt.recorded.relation, attempt.keys, attempt.rows
     if attempt.strategy is EngineName.FULL_MERGE:
-        columns = attempt.metadata.column_names()
-        attempt.spark.sql(full_merge(relation, columns, keys, sources, rows.order))
+        attempt.spark.sql(
+            full_merge(relation, attempt.metadata.column_names(), keys, sources, rows.order)
+        )
         return
     statement = delete_matched(
         relation,

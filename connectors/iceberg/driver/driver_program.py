@@ -138,8 +138,9 @@ class SessionServer:
             try:
                 if self._session is None:
                     self._session = self._open(client)
-                method = getattr(self._session, request.method)
-                return method(*request.arguments, **request.keywords)
+                return getattr(self._session, request.method)(
+                    *request.arguments, **request.keywords
+                )
             except Exception as error:
                 if isinstance(error, SparkDiedError) or not isinstance(error, ConnectError):
                     self._runtime.wait(_END_SECONDS)  # py4j errors often mean that the JVM exited
@@ -247,7 +248,6 @@ def main(program: ServiceProgram) -> None:
         sys.exit(1)
     from connectors.iceberg.driver.warm_up import WarmUp  # local: see _import_slow_modules
 
-    gc.freeze()  # collections after requests need not traverse the imported modules
     ending = threading.Event()
     metrics, warm_up = DriverMetrics(), WarmUp(runtime)
 
@@ -292,6 +292,8 @@ def _import_slow_modules() -> None:
     import pyspark.sql  # noqa: F401 - loads pyspark
 
     import connectors.iceberg.driver.warm_up  # noqa: F401 - loads LakeSession and pyarrow
+
+    gc.freeze()  # collections after requests need not traverse the imported modules
 
 
 def _accept(listener: Listener, serve: Callable[[Connection], None]) -> None:

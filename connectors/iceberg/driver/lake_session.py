@@ -117,8 +117,11 @@ class LakeSession:
             io_properties=io_properties,
             open_pairs=tuple(pairs),
         )
-        view = metadata.view(commit_ref, property_key)
-        return LoadedTable(description, view, unpublished=commit_ref != ref)
+        return LoadedTable(
+            description,
+            metadata.view(commit_ref, property_key),
+            unpublished=commit_ref != ref,
+        )
 
     def _deleted_pairs(self, table: JavaTable, path: str) -> list[str]:
         """Return the pair IDs of the deletes in an open-pairs file.

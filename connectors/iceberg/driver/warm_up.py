@@ -113,8 +113,11 @@ class WarmUp(threading.Thread):
                     error,
                 )
         else:
-            seconds = self._clock() - started
-            log.info("warm-up ended after %s and %.1f s", pluralize(steps, "step"), seconds)
+            log.info(
+                "warm-up ended after %s and %.1f s",
+                pluralize(steps, "step"),
+                self._clock() - started,
+            )
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # may have been removed already
 

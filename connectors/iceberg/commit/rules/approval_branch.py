@@ -84,8 +84,7 @@ class ApprovalBranch(CommitRule):
 
 
 def _state(request: CommitRequest, metadata: TableMetadata) -> Unpublished:
-    key = unpublished_key(request.property_key)
-    return Unpublished.of_text(metadata.properties.get(key, ""))
+    return Unpublished.of_text(metadata.properties.get(unpublished_key(request.property_key), ""))
 
 
 def _ledger(request: CommitRequest) -> Ledger:

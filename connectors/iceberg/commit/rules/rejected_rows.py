@@ -146,8 +146,9 @@ class RejectedRows(CommitRule):
             fields = iceberg_fields(self._catalog, rows)
             if target is None:
                 has_variant = any("variant" in json.dumps(each["type"]) for each in fields)
-                properties = {"format-version": "3" if has_variant else "2"}
-                target = create_for(self._catalog, name, fields, properties)
+                target = create_for(
+                    self._catalog, name, fields, {"format-version": "3" if has_variant else "2"}
+                )
             policy = dict.fromkeys((ChangeKind.ADD, ChangeKind.WIDEN), ChangeAction.APPLY)
             metadata = target.metadata()
             if changes := judge(metadata.schema["fields"], fields, policy, begins=True).apply:
