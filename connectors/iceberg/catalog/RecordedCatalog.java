@@ -38,9 +38,9 @@ public class RecordedCatalog implements TableCatalog, FunctionCatalog {
     }
 
     /**
-     * Iceberg's vectorized readers create an allocator for each task and never close it, so a JVM that runs for days
-     * would collect them. An allocator without memory is not in use; if a task allocates from it at this moment, closing
-     * it fails or only removes it from its parent.
+     * Closes the allocators that Iceberg's vectorized readers leave behind, one for each task. They would accumulate in
+     * a JVM that runs for days. An allocator without memory is not in use. If a task allocates from it at this moment,
+     * closing it either fails or only removes it from its parent.
      */
     private static void closeUnusedAllocators() {
         Object[] allocators = ArrowAllocation.rootAllocator().getChildAllocators().toArray();
@@ -50,7 +50,7 @@ public class RecordedCatalog implements TableCatalog, FunctionCatalog {
                 try {
                     allocator.close();
                 } catch (IllegalStateException inUse) {
-                    continue;
+                    continue; // a task has allocated memory since the check; the next MERGE tries again
                 }
             }
         }
